@@ -1,0 +1,1 @@
+"""Plans for collectives, their limits, their tuner and their executor."""

@@ -1,0 +1,1 @@
+"""Options into a choice that is kept or rolled back, and the journal that records it. Pure."""

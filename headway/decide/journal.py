@@ -1,0 +1,177 @@
+"""The journal: one JSON line for every thing that was seen, tried, kept or reverted.
+
+`docs/journal.md` documents the format. Every record has `v` (format version), `kind`, `t_s` (wall clock, seconds
+since the epoch) and `group`. Reading ignores unknown fields, so that an older Headway reads a newer journal of the
+same major version; an unknown `kind` or another `v` is an error that names the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from headway.errors import UsageError
+
+VERSION: Literal[1] = 1
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    v: Literal[1] = 1
+    t_s: float
+    group: str = "default"
+
+
+class FindingRecord(BaseModel):
+    """A finding in words and numbers, as `observe.findings.Finding`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    link: str
+    capacity_Bps: float
+    baseline_Bps: float
+    pattern: str
+    samples: int
+
+
+class OptionRecord(BaseModel):
+    """One plan that was considered."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    plan: str
+    predicted_s: float
+    bottleneck: str
+    tabu: bool = False
+
+
+class StartRecord(_Record):
+    """A group was created: who takes part, where, under which policy."""
+
+    kind: Literal["start"] = "start"
+    world_size: int
+    hosts: list[str]
+    policy: str
+    settings: dict[str, str] = Field(default_factory=dict)
+
+
+class OperationRecord(_Record):
+    """One collective as rank `rank` saw it."""
+
+    kind: Literal["operation"] = "operation"
+    rank: int
+    operation: int
+    collective: str
+    size_bytes: int
+    plan: str
+    duration_s: float
+    limit_s: float | None = None
+
+
+class FlowRecord(_Record):
+    """What one flow did in one epoch: the signals."""
+
+    kind: Literal["flow"] = "flow"
+    epoch: int
+    src: int
+    dst: int
+    acked_bytes: int
+    network_limited_s: float
+    rate_Bps: float | None = None
+    rtt_s: float | None = None
+    retransmits: int | None = None
+
+
+class DecisionRecord(_Record):
+    """What rank 0 decided at the end of an epoch, and why.
+
+    `action` is one of hold, try, keep, revert, restore (back to the idle plan for good).
+    """
+
+    kind: Literal["decision"] = "decision"
+    epoch: int
+    action: Literal["hold", "try", "keep", "revert", "restore"]
+    reason: str
+    from_operation: int
+    plan_before: str
+    plan_after: str
+    plan_trees: str = ""
+    predicted_s: float | None = None
+    measured_s: float | None = None
+    reference_s: float | None = None
+    limit_s: float | None = None
+    findings: list[FindingRecord] = Field(default_factory=list)
+    options: list[OptionRecord] = Field(default_factory=list)
+
+
+class EventRecord(_Record):
+    """Something that happened to the network, written by the lab (ground truth, never read by the tuner)."""
+
+    kind: Literal["event"] = "event"
+    event: str
+    phase: Literal["begin", "end"]
+    what: str
+
+
+class FailureRecord(_Record):
+    """An operation failed: who is blamed, in which operation."""
+
+    kind: Literal["failure"] = "failure"
+    rank: int
+    blamed_rank: int | None
+    operation: str
+    what: str
+
+
+Record = Annotated[
+    StartRecord | OperationRecord | FlowRecord | DecisionRecord | EventRecord | FailureRecord,
+    Field(discriminator="kind"),
+]
+_ADAPTER: TypeAdapter[Record] = TypeAdapter(Record)
+
+
+class Journal(Protocol):
+    """Where records go. Never raises into the operation that writes; counts what it had to drop."""
+
+    dropped: int
+
+    def write(self, record: Record) -> None:
+        """Append one record."""
+        ...
+
+
+class MemoryJournal:
+    """Keeps the records in a list: for tests and for short runs."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.dropped = 0
+
+    def write(self, record: Record) -> None:
+        """Append one record."""
+        self.records.append(record)
+
+
+def to_line(record: Record) -> str:
+    """One record as one JSON line, without the newline."""
+    return _ADAPTER.dump_json(record, exclude_none=True).decode()
+
+
+def parse_lines(lines: Iterable[str], *, where: str) -> Iterator[Record]:
+    """Records of a journal's lines; UsageError names file and line of a bad one. Blank lines are skipped."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield _ADAPTER.validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "record"
+            raise UsageError(
+                f"{field}: {first['msg']}",
+                where=f"{where}:{number}",
+                hint="see docs/journal.md for the format",
+            ) from None

@@ -1,0 +1,1 @@
+"""An emulated cluster: namespaces, shaped links, real TCP."""

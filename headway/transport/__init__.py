@@ -1,0 +1,1 @@
+"""Moving bytes between the ranks of one group, and what each flow did meanwhile."""
