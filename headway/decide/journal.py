@@ -49,17 +49,24 @@ class OptionRecord(BaseModel):
 
 
 class StartRecord(_Record):
-    """A group was created: who takes part, where, under which policy."""
+    """A group was created: who takes part, where, under which policy.
+
+    `hosts` and `racks` are per rank: hosts[r] is the name of rank r's host, racks[r] of that host's rack (empty for
+    a single switch). `plan` is the plan in force from operation 0, `plan_trees` its trees as text.
+    """
 
     kind: Literal["start"] = "start"
     world_size: int
     hosts: list[str]
     policy: str
     settings: dict[str, str] = Field(default_factory=dict)
+    racks: list[str] = Field(default_factory=list)
+    plan: str = ""
+    plan_trees: str = ""
 
 
 class OperationRecord(_Record):
-    """One collective as rank `rank` saw it."""
+    """One collective as rank `rank` saw it. `t_s` is its end; it began `duration_s` earlier."""
 
     kind: Literal["operation"] = "operation"
     rank: int
@@ -72,7 +79,7 @@ class OperationRecord(_Record):
 
 
 class FlowRecord(_Record):
-    """What one flow did in one epoch: the signals."""
+    """What one flow did in one epoch: the signals. `t_s` is the end of the epoch, `span_s` how long it was."""
 
     kind: Literal["flow"] = "flow"
     epoch: int
@@ -83,12 +90,15 @@ class FlowRecord(_Record):
     rate_Bps: float | None = None
     rtt_s: float | None = None
     retransmits: int | None = None
+    span_s: float | None = None
 
 
 class DecisionRecord(_Record):
     """What rank 0 decided at the end of an epoch, and why.
 
-    `action` is one of hold, try, keep, revert, restore (back to the idle plan for good).
+    `action` is one of hold, try, keep, revert, restore (back to the idle plan for good). `plan_trees` is
+    `plan_after` as text. Times are of one operation: predicted for `plan_after`, measured in this epoch, the
+    reference that a trial is held against, and the lower bound.
     """
 
     kind: Literal["decision"] = "decision"
@@ -108,12 +118,16 @@ class DecisionRecord(_Record):
 
 
 class EventRecord(_Record):
-    """Something that happened to the network, written by the lab (ground truth, never read by the tuner)."""
+    """Something that happened to the network, written by the lab (ground truth, never read by the tuner).
+
+    `links` names the links that lose capacity, as findings name them: "downlink of host 3".
+    """
 
     kind: Literal["event"] = "event"
     event: str
     phase: Literal["begin", "end"]
     what: str
+    links: list[str] = Field(default_factory=list)
 
 
 class FailureRecord(_Record):
@@ -126,8 +140,16 @@ class FailureRecord(_Record):
     what: str
 
 
+class DroppedRecord(_Record):
+    """The writer had to leave out `count` records before this one."""
+
+    kind: Literal["dropped"] = "dropped"
+    count: int
+    what: str
+
+
 Record = Annotated[
-    StartRecord | OperationRecord | FlowRecord | DecisionRecord | EventRecord | FailureRecord,
+    StartRecord | OperationRecord | FlowRecord | DecisionRecord | EventRecord | FailureRecord | DroppedRecord,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Record] = TypeAdapter(Record)
