@@ -66,7 +66,11 @@ class Transport(Protocol):
 
 
 class Sink(Protocol):
-    """Whoever takes the messages of one channel (one collective operation). Called on the progress thread only."""
+    """Whoever takes the messages of one channel (one collective operation). Called on the progress thread only.
+
+    The calls are never nested in a call that the sink makes (`sent` does not come from inside `send_message`).
+    A sink that raises fails its channel with the exception as cause.
+    """
 
     def buffer_for(self, src: int, tag: int, size: int) -> memoryview:
         """Where the payload of `size` bytes from `src` under `tag` goes. Raise TransportError to refuse it."""
@@ -81,7 +85,11 @@ class Sink(Protocol):
         ...
 
     def failed(self, error: TransportError) -> None:
-        """The channel cannot go on (peer lost, abort, closed). Called once; no other call follows."""
+        """The channel cannot go on (peer lost, protocol broken, closed). Called once; no other call follows.
+
+        Its buffers are free: the transport reads and writes none of them after this. Later messages of the channel
+        are read and dropped.
+        """
         ...
 
 
@@ -136,7 +144,19 @@ class StreamTransport(Protocol):
         ...
 
     def on_peer_lost(self, handler: Callable[[int, str], None]) -> None:
-        """Call handler(rank, what happened) on the progress thread once for each peer whose connection broke."""
+        """Call handler(rank, what happened) on the progress thread once for each peer whose connection broke.
+
+        The transport itself has then called `failed` on every open channel with an error that names the rank, and
+        does so for every channel opened later: a group without one of its ranks computes nothing.
+        """
+        ...
+
+    def on_peer_left(self, handler: Callable[[int], None]) -> None:
+        """Call handler(rank) on the progress thread once for each peer that closed its transport in good order.
+
+        By then everything that it sent was delivered. That is no error for a rank that needs nothing more from it;
+        an operation that still waits for it will wait in vain, and only the executor knows which do.
+        """
         ...
 
     def flow_samples(self) -> list[FlowSample]:
