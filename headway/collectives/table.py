@@ -1,0 +1,93 @@
+"""What an executor needs to know of an operation that doesn't depend on its data: made once, used again."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from headway.collectives.layout import Layout, make_layout
+from headway.collectives.operation import Operation
+from headway.collectives.plan import Collective, Plan, PlanError
+from headway.errors import UsageError
+
+KEPT_TABLES = 128
+
+DOWN, UP = 0, 1
+"""Lowest bit of a tag. A tag is 2 * piece + phase, so tags sort by urgency: older pieces first, results first."""
+
+
+class Table:
+    """One rank's part in a collective of one size on one plan.
+
+    Attributes:
+        layout: the pieces.
+        parent: tree -> the rank above, -1 at its root.
+        children: tree -> the ranks below, ascending.
+        ready: rank -> tags that can be sent to it from the start, sorted; the keys are all ranks sent to, beginning
+            with the next rank, so that not everyone sends to the same one first.
+        messages: messages that this rank sends and receives in all.
+    """
+
+    def __init__(self, plan: Plan, rank: int, collective: Collective, layout: Layout) -> None:
+        self.plan = plan
+        self.layout = layout
+        self.parent = tuple(tree.parents[rank] for tree in plan.trees)
+        self.children = tuple(tree.children[rank] for tree in plan.trees)
+        size = plan.size
+        ready: dict[int, list[int]] = {}
+        edges = 0
+        for tree, parts in enumerate(layout.per_tree):
+            if parts:
+                above = (self.parent[tree],) if self.parent[tree] >= 0 else ()
+                for peer in (*above, *self.children[tree]):
+                    ready.setdefault(peer, [])
+                edges += parts * (len(above) + len(self.children[tree]))
+        for piece, tree in enumerate(layout.tree):
+            if collective.reduces:
+                if not self.children[tree] and self.parent[tree] >= 0:
+                    ready[self.parent[tree]].append(2 * piece + UP)
+            elif self.parent[tree] < 0:
+                for child in self.children[tree]:
+                    ready[child].append(2 * piece + DOWN)
+        self.ready = {peer: tuple(ready[peer]) for peer in sorted(ready, key=lambda peer: (peer - rank) % size)}
+        self.messages = edges * (int(collective.reduces) + int(collective.spreads))
+
+
+class Tables:
+    """Tables by operation, the latest `KEPT_TABLES` kept. Any thread.
+
+    Plans are told apart by identity, because comparing big plans costs more than an operation; a kept table keeps
+    its plan, so an identity is never taken twice.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._lock = Lock()
+        self._kept: dict[tuple[int, Collective, int, int, int], Table] = {}
+
+    def table(self, operation: Operation) -> Table:
+        """The table of `operation`. PlanError when plan and vector don't fit."""
+        plan, size_bytes = operation.plan, operation.buffer.nbytes
+        key = (id(plan), operation.collective, size_bytes, operation.element_bytes, operation.chunk_bytes)
+        with self._lock:
+            table = self._kept.get(key)
+        if table is None:
+            layout = make_layout(plan, operation.collective, size_bytes, operation.element_bytes, operation.chunk_bytes)
+            table = Table(plan, self._rank, operation.collective, layout)
+            with self._lock:
+                if len(self._kept) >= KEPT_TABLES:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[key] = table
+        return table
+
+
+def check(operation: Operation, *, size: int) -> None:
+    """Raise for an operation that no executor can run on a group of `size` ranks: PlanError, UsageError."""
+    plan = operation.plan
+    if plan.size != size:
+        raise PlanError(f"{operation.label}: plan {plan.name} is for {plan.size} ranks, the group has {size}")
+    if operation.collective.reduces and operation.reducer is None:
+        raise UsageError("nothing says how to reduce", where=operation.label)
+    if operation.in_rank_order and any(tree.depth > 1 for tree in plan.trees):
+        raise PlanError(f"{operation.label}: adding in rank order takes stars, which plan {plan.name} is not")
+    if operation.buffer.nbytes and (operation.buffer.readonly or not operation.buffer.c_contiguous):
+        raise UsageError("the buffer must be writable and contiguous", where=operation.label)

@@ -1,0 +1,1 @@
+"""Stand-ins that tests share, one for each protocol that has a real driver."""
