@@ -62,12 +62,12 @@ class NumpyReducer:
         target = np.frombuffer(into, self._dtype)
         if self._quiet:
             with np.errstate(all="ignore"):
-                self._ufunc(target, np.frombuffer(piece, self._dtype), target)
+                self._ufunc(target, np.frombuffer(piece, self._dtype), out=target)
         else:
-            self._ufunc(target, np.frombuffer(piece, self._dtype), target)
+            self._ufunc(target, np.frombuffer(piece, self._dtype), out=target)
 
     def finish(self, result: memoryview) -> None:
         """Divide, for an average."""
         if self._divisor != 1:
             target = np.frombuffer(result, self._dtype)
-            np.divide(target, self._dtype.type(self._divisor), target)
+            np.divide(target, self._dtype.type(self._divisor), out=target)
