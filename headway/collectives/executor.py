@@ -2,7 +2,7 @@
 
 Each piece of a tree goes up once it holds the sums of everything below, and the result comes down into its place.
 There are no rounds: a rank reacts to what arrives. What it may send waits in one queue per peer, the most urgent
-first (see `layout`): results before sums, old pieces before new ones, so that the pipeline drains before it is
+first (see `pieces`): results before sums, old pieces before new ones, so that the pipeline drains before it is
 filled further and all trees progress together. Only `WINDOW_BYTES` per peer are given to the transport ahead,
 because what is there can't be overtaken.
 
@@ -182,9 +182,9 @@ class _Run:
         self._send = transport.send_message
         self._channel = operation.number
         self._pool = pool
-        layout = table.layout
+        pieces = table.pieces
         self._buffer = operation.buffer
-        self._tree, self._first, self._last = layout.tree, layout.first, layout.last
+        self._tree, self._first, self._last = pieces.tree, pieces.first, pieces.last
         self._parent, self._children = table.parent, table.children
         self._spreads = operation.collective.spreads
         self._fold: Fold | None = None
@@ -192,10 +192,10 @@ class _Run:
         if operation.collective.reduces and operation.reducer is not None:
             self._finish = operation.reducer.finish
             self._fold = Fold(
-                operation.plan, layout, transport.rank, operation.buffer, operation.reducer, pool,
+                operation.plan, pieces, transport.rank, operation.buffer, operation.reducer, pool,
                 in_rank_order=operation.in_rank_order,
             )  # fmt: skip
-        self._down = bytearray(layout.count)
+        self._down = bytearray(pieces.count)
         self._in_use = 0
         self._left = table.messages + 1
         self._ended = False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.collectives.layout import Layout
 from headway.collectives.operation import Reducer
+from headway.collectives.pieces import Pieces
 from headway.collectives.plan import Plan
 from headway.collectives.scratch import ScratchPool
 from headway.errors import TransportError
@@ -29,18 +29,18 @@ class Fold:
                  "_reduce", "_tree")  # fmt: skip
 
     def __init__(
-        self, plan: Plan, layout: Layout, rank: int, buffer: memoryview, reducer: Reducer, pool: ScratchPool,
+        self, plan: Plan, pieces: Pieces, rank: int, buffer: memoryview, reducer: Reducer, pool: ScratchPool,
         *, in_rank_order: bool,
     ) -> None:  # fmt: skip
         children = [tree.children[rank] for tree in plan.trees]
         self._below: Sequence[int] = [len(below) for below in children]
         self._place = [{child: place for place, child in enumerate(below)} for below in children]
         self._lower = [sum(child < rank for child in below) if in_rank_order else 0 for below in children]
-        self._tree, self._first, self._last = layout.tree, layout.first, layout.last
+        self._tree, self._first, self._last = pieces.tree, pieces.first, pieces.last
         self._buffer = buffer
         self._reduce = reducer.reduce
         self._pool = pool
-        self._due = [0] * layout.count
+        self._due = [0] * pieces.count
         self._early: dict[tuple[int, int], memoryview] = {}
         self._held: dict[int, memoryview] = {}
 

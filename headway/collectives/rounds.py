@@ -83,25 +83,25 @@ class RoundsExecutor:
             done(OperationOutcome(started_s, time.monotonic(), self._error))
 
     def _run(self, operation: Operation) -> None:
-        layout = self._tables.table(operation).layout
+        pieces = self._tables.table(operation).pieces
         reducer, buffer, pool = operation.reducer, operation.buffer, self._pool
         fold: Fold | None = None
         if reducer is not None and operation.collective.reduces:
             fold = Fold(
-                operation.plan, layout, self._transport.rank, buffer, reducer, pool,
+                operation.plan, pieces, self._transport.rank, buffer, reducer, pool,
                 in_rank_order=operation.in_rank_order,
             )  # fmt: skip
             if self._transport.size == 1 and buffer.nbytes:
                 reducer.finish(buffer)
 
         def region(transfer: Transfer) -> memoryview:
-            piece = layout.numbers[transfer.tree, transfer.piece]
-            return buffer[layout.first[piece] : layout.last[piece]]
+            piece = pieces.numbers[transfer.tree, transfer.piece]
+            return buffer[pieces.first[piece] : pieces.last[piece]]
 
         tag = operation.number % 2**31
         taken = pool.outstanding
         try:
-            for receives, sends in self._steps_of(operation, layout.per_tree):
+            for receives, sends in self._steps_of(operation, pieces.per_tree):
                 into = [pool.take(region(t).nbytes) if t.phase is Phase.UP else region(t) for t in receives]
                 arriving = [self._transport.receive(t.src, tag, view) for t, view in zip(receives, into, strict=True)]
                 leaving = [self._transport.send(t.dst, tag, region(t)) for t in sends]
@@ -109,7 +109,7 @@ class RoundsExecutor:
                     transfer.wait(max(0.0, operation.deadline_s - time.monotonic()))
                 for t, view in zip(receives, into, strict=True):
                     if t.phase is Phase.UP and fold is not None and reducer is not None:
-                        complete = fold.add(layout.numbers[t.tree, t.piece], t.src, view)
+                        complete = fold.add(pieces.numbers[t.tree, t.piece], t.src, view)
                         if complete and operation.plan.trees[t.tree].root == t.dst:
                             reducer.finish(region(t))
         except TransportError as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Lock
 
-from headway.collectives.layout import Layout, make_layout
 from headway.collectives.operation import Operation
+from headway.collectives.pieces import Pieces, cut
 from headway.collectives.plan import Collective, Plan, PlanError
 from headway.errors import UsageError
 
@@ -19,7 +19,7 @@ class Table:
     """One rank's part in a collective of one size on one plan.
 
     Attributes:
-        layout: the pieces.
+        pieces: the pieces.
         parent: tree -> the rank above, -1 at its root.
         children: tree -> the ranks below, ascending.
         ready: rank -> tags that can be sent to it from the start, sorted; the keys are all ranks sent to, beginning
@@ -27,21 +27,21 @@ class Table:
         messages: messages that this rank sends and receives in all.
     """
 
-    def __init__(self, plan: Plan, rank: int, collective: Collective, layout: Layout) -> None:
+    def __init__(self, plan: Plan, rank: int, collective: Collective, pieces: Pieces) -> None:
         self.plan = plan
-        self.layout = layout
+        self.pieces = pieces
         self.parent = tuple(tree.parents[rank] for tree in plan.trees)
         self.children = tuple(tree.children[rank] for tree in plan.trees)
         size = plan.size
         ready: dict[int, list[int]] = {}
         edges = 0
-        for tree, parts in enumerate(layout.per_tree):
+        for tree, parts in enumerate(pieces.per_tree):
             if parts:
                 above = (self.parent[tree],) if self.parent[tree] >= 0 else ()
                 for peer in (*above, *self.children[tree]):
                     ready.setdefault(peer, [])
                 edges += parts * (len(above) + len(self.children[tree]))
-        for piece, tree in enumerate(layout.tree):
+        for piece, tree in enumerate(pieces.tree):
             if collective.reduces:
                 if not self.children[tree] and self.parent[tree] >= 0:
                     ready[self.parent[tree]].append(2 * piece + UP)
@@ -71,8 +71,8 @@ class Tables:
         with self._lock:
             table = self._kept.get(key)
         if table is None:
-            layout = make_layout(plan, operation.collective, size_bytes, operation.element_bytes, operation.chunk_bytes)
-            table = Table(plan, self._rank, operation.collective, layout)
+            pieces = cut(plan, operation.collective, size_bytes, operation.element_bytes, operation.chunk_bytes)
+            table = Table(plan, self._rank, operation.collective, pieces)
             with self._lock:
                 if len(self._kept) >= KEPT_TABLES:
                     del self._kept[next(iter(self._kept))]

@@ -298,6 +298,6 @@ def test_a_slow_rank_at_the_leaf_of_all_trees_feeds_them_in_turn() -> None:
     plan = Plan("rotated", 3, (Tree((-1, 0, 1), 0.5), Tree((1, -1, 0), 0.5)))
     made = operation(0, Collective.ALL_REDUCE, plan, np.ones(64), chunk_bytes=64)
     table = Tables(2).table(made)
-    trees = [table.layout.tree[tag >> 1] for tag in sorted(tag for tags in table.ready.values() for tag in tags)]
+    trees = [table.pieces.tree[tag >> 1] for tag in sorted(tag for tags in table.ready.values() for tag in tags)]
     assert trees == [0, 1] * 4
     assert list(table.ready) == [0, 1]

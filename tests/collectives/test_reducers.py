@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headway.collectives.chunking import LEAST_BYTES, MOST_BYTES, chunk_bytes_for
-from headway.collectives.layout import make_layout
+from headway.collectives.pieces import cut
 from headway.collectives.plan import Collective, Plan, PlanError, Tree
 from headway.collectives.reducers import NumpyReducer, ReduceKind
 from headway.collectives.scratch import RETAIN_BYTES, ScratchPool
@@ -73,19 +73,19 @@ def test_scratch_is_used_again_and_bounded_between_operations() -> None:
 
 def test_pieces_cover_the_vector_once_in_whole_elements() -> None:
     plan = star_plan(3, [0.5, 0.3, 0.2])
-    layout = make_layout(plan, Collective.ALL_REDUCE, 1000 * 8, 8, 100)
-    ranges = sorted(zip(layout.first, layout.last, strict=True))
+    pieces = cut(plan, Collective.ALL_REDUCE, 1000 * 8, 8, 100)
+    ranges = sorted(zip(pieces.first, pieces.last, strict=True))
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 8000
     assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(ranges))
     assert all(first % 8 == 0 and 0 < last - first <= 100 for first, last in ranges)
     with pytest.raises(PlanError, match="whole number of elements"):
-        make_layout(plan, Collective.ALL_REDUCE, 1001, 8, 100)
+        cut(plan, Collective.ALL_REDUCE, 1001, 8, 100)
 
 
 def test_trees_of_unequal_shares_end_together() -> None:
-    layout = make_layout(star_plan(2, [0.9, 0.1]), Collective.ALL_REDUCE, 100, 1, 1)
-    places = [piece for piece, tree in enumerate(layout.tree) if tree == 1]
+    pieces = cut(star_plan(2, [0.9, 0.1]), Collective.ALL_REDUCE, 100, 1, 1)
+    places = [piece for piece, tree in enumerate(pieces.tree) if tree == 1]
     assert places == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91]
 
 
