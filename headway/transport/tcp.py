@@ -1,0 +1,411 @@
+"""The TCP driver: our own sockets, one progress thread, both kinds of transport."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from headway.errors import DeadlineError, TransportError, UsageError
+from headway.observe.samples import FlowSample
+from headway.transport import sockets, wire
+from headway.transport.api import Sink
+from headway.transport.channels import Channels
+from headway.transport.control import ControlReceiver
+from headway.transport.inflow import Inflow, Receiver
+from headway.transport.listener import Listener
+from headway.transport.loop import ProgressLoop
+from headway.transport.matched import Matcher, TcpTransfer
+from headway.transport.options import TcpOptions, local_address
+from headway.transport.outflow import Outflow, State
+from headway.transport.peers import Peers
+from headway.transport.poller import Poller
+from headway.transport.rendezvous import Rendezvous
+from headway.transport.tcp_info import FlowMeter
+from headway.transport.wire import Purpose
+
+_LOG = logging.getLogger(__name__)
+# Between looks at whether everything has left, while closing.
+_CLOSE_POLL_S = 0.002
+
+
+class TcpTransport:
+    """`StreamTransport` and `Transport` of one group over TCP.
+
+    Each rank listens on one port. Whoever has something to send connects, once for each purpose (bulk, control,
+    matched messages), at first use. So a connection carries messages one way, and a full one holds up nothing else.
+
+    The constructor blocks until every rank of the group has published its address.
+
+    Args:
+        rank: of this process, in the group.
+        size: of the group.
+        rendezvous: where addresses and the group's token are exchanged; only used in the constructor.
+        options: see `TcpOptions`.
+        group: name of the group, unique within the rendezvous.
+        poller: for tests.
+
+    Raises:
+        UsageError: an option does not work on this host.
+        DeadlineError: another rank did not publish its address in time.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        size: int,
+        rendezvous: Rendezvous,
+        options: TcpOptions | None = None,
+        group: str = "default",
+        poller: Poller | None = None,
+    ) -> None:
+        if not 0 <= rank < size:
+            raise UsageError(f"rank {rank} in a group of {size}")
+        self._rank, self._size, self._group = rank, size, group
+        self._group_id = wire.group_id(group)
+        self._options = options if options is not None else TcpOptions()
+        self._address = local_address(self._options)
+        self._close_lock = threading.Lock()
+        self._closed = False
+        self._close_deadline_s = 0.0
+        self._outflows: dict[tuple[int, Purpose], Outflow] = {}
+        self._inflows: dict[tuple[int, Purpose], Inflow] = {}
+        self._meters: dict[Outflow, FlowMeter] = {}
+
+        listening = sockets.listen_on(self._address, self._options)
+        try:
+            self._port: int = listening.getsockname()[1]
+            self._token, self._addresses = self._meet(rendezvous)
+            self._loop = ProgressLoop(f"headway {group} rank {rank}", self._callback_failed, poller)
+        except BaseException:
+            listening.close()
+            raise
+        self._peers = Peers(self._loop, self._settled, self._left)
+        self._channels = Channels(self._loop, self._options.max_message_bytes, self._disown)
+        self._control = ControlReceiver(self._options.max_control_bytes, self._callback_failed)
+        self._matcher = Matcher(
+            rank=rank,
+            size=size,
+            loop=self._loop,
+            connect=functools.partial(self._outflow, purpose=Purpose.MATCHED),
+            max_message_bytes=self._options.max_message_bytes,
+            max_early_bytes=self._options.max_early_bytes,
+            early_grace_s=self._options.early_grace_s,
+        )
+        self._receivers: dict[Purpose, Receiver] = {
+            Purpose.STREAM: self._channels,
+            Purpose.CONTROL: self._control,
+            Purpose.MATCHED: self._matcher,
+        }
+        self._listener = Listener(
+            listening,
+            rank=rank,
+            size=size,
+            group=self._group_id,
+            token=self._token,
+            loop=self._loop,
+            max_pending=self._options.max_pending_hellos,
+            hello_timeout_s=self._options.hello_timeout_s,
+            adopt=self._adopt,
+        )
+        self._loop.start()
+
+    def _meet(self, rendezvous: Rendezvous) -> tuple[bytes, list[tuple[str, int]]]:
+        """Publish our address; learn the token and everybody's address."""
+        deadline_s = time.monotonic() + self._options.connect_timeout_s
+        prefix = f"headway/{self._group}"
+        if self._rank == 0:
+            rendezvous.put(f"{prefix}/token", secrets.token_bytes(wire.TOKEN_BYTES))
+        own = json.dumps([sockets.published(self._address), self._port])
+        rendezvous.put(f"{prefix}/address/{self._rank}", own.encode())
+
+        def get(key: str, rank: int) -> bytes:
+            try:
+                return rendezvous.get(f"{prefix}/{key}", max(0.001, deadline_s - time.monotonic()))
+            except DeadlineError as error:
+                limit_s = self._options.connect_timeout_s
+                raise DeadlineError(
+                    f"rank {rank} did not join group {self._group} within {limit_s:g} s", rank=rank
+                ) from error
+
+        token = get("token", 0)
+        addresses: list[tuple[str, int]] = []
+        for rank in range(self._size):
+            host, port = json.loads(get(f"address/{rank}", rank))
+            addresses.append((str(host), int(port)))
+        return token, addresses
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in the group."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks in the group."""
+        return self._size
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where this rank listens."""
+        return self._address, self._port
+
+    # Any thread
+
+    def run_soon(self, function: Callable[[], None]) -> None:
+        """See `StreamTransport`. TransportError when the transport is closed."""
+        if self._closed:
+            raise self._closed_error()
+        self._loop.run_soon(function)
+
+    def send_control(self, dst: int, payload: bytes) -> None:
+        """See `StreamTransport`. To oneself it is delivered too; to a rank that is gone it is dropped."""
+        self._check_rank(dst)
+        if len(payload) > self._options.max_control_bytes:
+            raise TransportError(
+                f"control message of {len(payload)} bytes; the limit is {self._options.max_control_bytes}"
+            )
+        self.run_soon(lambda: self._send_control(dst, payload))
+
+    def on_control(self, handler: Callable[[int, bytes], None]) -> None:
+        """See `StreamTransport`. Messages that came before the first handler are kept for it."""
+        self.run_soon(lambda: self._control.add_handler(handler))
+
+    def on_peer_lost(self, handler: Callable[[int, str], None]) -> None:
+        """See `StreamTransport`. Also called for peers that are lost already."""
+        self.run_soon(lambda: self._peers.add_lost_handler(handler))
+
+    def on_peer_left(self, handler: Callable[[int], None]) -> None:
+        """See `StreamTransport`. Also called for peers that have left already."""
+        self.run_soon(lambda: self._peers.add_left_handler(handler))
+
+    def send(self, peer: int, tag: int, buffer: memoryview) -> TcpTransfer:
+        """See `Transport`."""
+        if self._closed:
+            raise self._closed_error()
+        return self._matcher.send(peer, tag, buffer)
+
+    def receive(self, peer: int, tag: int, buffer: memoryview) -> TcpTransfer:
+        """See `Transport`. Early arrivals: see `matched`."""
+        if self._closed:
+            raise self._closed_error()
+        return self._matcher.receive(peer, tag, buffer)
+
+    def flow_samples(self) -> list[FlowSample]:
+        """One sample for each outgoing connection that did something since the last call. Any thread."""
+        if self._loop.on_thread():
+            return self._sample()
+        samples: list[FlowSample] = []
+        taken = threading.Event()
+
+        def take() -> None:
+            samples.extend(self._sample())
+            taken.set()
+
+        self.run_soon(take)
+        if not taken.wait(self._options.connect_timeout_s):
+            raise DeadlineError("flow_samples: the progress thread is busy, or was closed meanwhile")
+        return samples
+
+    def close(self) -> None:
+        """See `StreamTransport`. Waits `close_timeout_s` at most for what is queued to leave.
+
+        From the progress thread it only begins to close, and returns.
+        """
+        with self._close_lock:
+            if not self._closed:
+                self._closed = True
+                self._loop.run_soon(self._begin_close)
+        if not self._loop.on_thread() and not self._loop.join(self._options.close_timeout_s + 5.0):
+            _LOG.error("rank %d: the progress thread of group %s did not end: a callback blocks", *self._names())
+
+    # Progress thread
+
+    def run_at(self, when_s: float, function: Callable[[], None]) -> None:
+        """See `StreamTransport`."""
+        self._loop.run_at(when_s, function)
+
+    def open_channel(self, channel: int, sink: Sink) -> None:
+        """See `StreamTransport`. TransportError when the channel was open before."""
+        self._channels.open(channel, sink)
+        error = self._closed_error() if self._closed else self._peers.first_loss
+        if error is not None:
+            self._loop.run_next(lambda: self._channels.fail(channel, error))
+
+    def close_channel(self, channel: int) -> None:
+        """See `StreamTransport`."""
+        self._channels.close(channel)
+
+    def send_message(self, dst: int, channel: int, tag: int, payload: memoryview) -> None:
+        """See `StreamTransport`. When `dst` is gone the channel fails, after the call has returned."""
+        outflow = self._outflows.get((dst, Purpose.STREAM))
+        if outflow is None or outflow.state is State.CLOSED:
+            try:
+                outflow = self._outflow(dst, Purpose.STREAM)
+            except TransportError as caught:
+                error = caught
+                self._loop.run_next(lambda: self._channels.fail(channel, error))
+                return
+        outflow.send(channel, tag, payload)
+
+    def _send_control(self, dst: int, payload: bytes) -> None:
+        if dst == self._rank:
+            self._control.deliver(dst, payload)
+            return
+        try:
+            self._outflow(dst, Purpose.CONTROL).send(0, 0, memoryview(payload))
+        except TransportError as error:
+            _LOG.info("rank %d drops a control message to rank %d: %s", self._rank, dst, error)
+
+    def _outflow(self, dst: int, purpose: Purpose) -> Outflow:
+        """The connection to `dst`, begun now if there is none. TransportError when `dst` is gone."""
+        outflow = self._outflows.get((dst, purpose))
+        if outflow is not None and outflow.state is not State.CLOSED:
+            return outflow
+        self._check_rank(dst)
+        if dst == self._rank:
+            raise TransportError(f"rank {dst} does not connect to itself")
+        gone = self._closed_error() if self._closed else self._peers.why_gone(dst)
+        if gone is not None:
+            raise gone
+        host, port = self._addresses[dst]
+        sock, code = sockets.begin_connect(self._address, host, port, self._options)
+        hello = wire.Hello(self._group_id, self._rank, dst, purpose, secrets.token_bytes(wire.NONCE_BYTES))
+        told: dict[Purpose, Callable[[int, int, int], None]] = {
+            Purpose.STREAM: self._channels.sent,
+            Purpose.MATCHED: self._matcher.sent,
+            Purpose.CONTROL: lambda dst, channel, tag: None,
+        }
+        outflow = Outflow(sock, hello, self._token, self._loop, told[purpose], self._outflow_ended)
+        self._outflows[dst, purpose] = outflow
+        if purpose is not Purpose.CONTROL:
+            self._meters[outflow] = FlowMeter(sock, self._rank, dst)
+        if code:
+            self._loop.run_next(functools.partial(outflow.fail_connect, code))
+        else:
+            limit_s = self._options.connect_timeout_s
+            self._loop.run_at(time.monotonic() + limit_s, functools.partial(outflow.expire, limit_s, f"{host}:{port}"))
+        return outflow
+
+    def _adopt(self, sock: socket.socket, hello: wire.Hello) -> None:
+        """An authenticated connection came in."""
+        key = (hello.src, hello.purpose)
+        if self._closed or key in self._inflows or self._peers.why_gone(hello.src) is not None:
+            _LOG.warning(
+                "rank %d refused a connection from rank %d: it has one already, or is gone", self._rank, key[0]
+            )
+            self._loop.remove(sock.fileno(), sock.close)
+            return
+        inflow = Inflow(sock, hello.src, self._receivers[hello.purpose], self._loop, self._inflow_ended)
+        self._inflows[key] = inflow
+        if hello.purpose is Purpose.STREAM:
+            self._channels.inflows.add(inflow)
+
+    def _inflow_ended(self, inflow: Inflow, error: TransportError | None) -> None:
+        self._channels.inflows.discard(inflow)
+        if self._closed:
+            return
+        if error is not None:
+            self._lose(inflow.src, error)
+        else:
+            self._peers.leaving(inflow.src)
+
+    def _outflow_ended(self, outflow: Outflow, error: TransportError | None) -> None:
+        self._meters.pop(outflow, None)
+        if self._closed:
+            return
+        dst = outflow.dst
+        if error is not None and not self._peers.is_leaving(dst):
+            self._lose(dst, error)
+            return
+        self._peers.leaving(dst)
+        left = self._peers.left_error(dst)
+        for channel in outflow.waiting_channels():
+            self._channels.fail(channel, left)
+        if outflow.purpose is Purpose.MATCHED:
+            self._matcher.sends_failed(dst, left)
+
+    def _settled(self, rank: int) -> bool:
+        """Whether all that a leaving rank sent has been delivered."""
+        return all(self._inflows[key].closed for key in self._inflows if key[0] == rank)
+
+    def _lose(self, rank: int, error: TransportError) -> None:
+        """A connection of `rank` broke: the group has lost it."""
+        if not self._peers.lost(rank, error):
+            return
+        self._drop(rank)
+        self._channels.fail_all(error)
+        self._matcher.peer_gone(rank, error)
+        self._peers.tell_lost(rank)
+
+    def _left(self, rank: int) -> None:
+        self._drop(rank)
+        self._matcher.peer_gone(rank, self._peers.left_error(rank))
+
+    def _drop(self, rank: int) -> None:
+        for key, outflow in self._outflows.items():
+            if key[0] == rank:
+                self._meters.pop(outflow, None)
+                outflow.close()
+        for key, inflow in self._inflows.items():
+            if key[0] == rank:
+                self._channels.inflows.discard(inflow)
+                inflow.close()
+
+    def _disown(self, channel: int) -> None:
+        for (_, purpose), outflow in self._outflows.items():
+            if purpose is Purpose.STREAM:
+                outflow.disown(channel)
+
+    def _sample(self) -> list[FlowSample]:
+        samples = [meter.sample() for outflow, meter in self._meters.items() if outflow.state is State.OPEN]
+        return [sample for sample in samples if sample.acked_bytes or sample.busy_s]
+
+    def _callback_failed(self, error: Exception) -> None:
+        """A function that was handed to the progress thread raised."""
+        _LOG.error("rank %d, group %s: a callback raised", *self._names(), exc_info=error)
+        wrapped = TransportError(f"{type(error).__name__} in a callback of the progress thread: {error}")
+        wrapped.__cause__ = error
+        self._channels.fail_all(wrapped)
+
+    def _begin_close(self) -> None:
+        error = self._closed_error()
+        self._channels.fail_all(error)
+        self._matcher.close(error)
+        self._listener.close()
+        for inflow in self._inflows.values():
+            inflow.close(goodbye=True)
+        for (_, purpose), outflow in self._outflows.items():
+            if purpose is Purpose.MATCHED:
+                outflow.disown(None)
+            if outflow.state is State.OPEN or (outflow.state is not State.CLOSED and not outflow.idle):
+                outflow.say_goodbye()
+            else:
+                outflow.close()
+        self._close_deadline_s = time.monotonic() + self._options.close_timeout_s
+        self._loop.run_next(self._finish_close)
+
+    def _finish_close(self) -> None:
+        open_flows = [outflow for outflow in self._outflows.values() if not outflow.closed]
+        if any(not outflow.idle for outflow in open_flows) and time.monotonic() < self._close_deadline_s:
+            self._loop.run_at(time.monotonic() + _CLOSE_POLL_S, self._finish_close)
+            return
+        for outflow in open_flows:
+            outflow.close()
+        self._loop.stop()
+
+    def _closed_error(self) -> TransportError:
+        return TransportError(f"the transport of rank {self._rank} in group {self._group} is closed")
+
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self._size:
+            raise TransportError(f"there is no rank {rank} in group {self._group} of {self._size}")
+
+    def _names(self) -> tuple[int, str]:
+        return self._rank, self._group
