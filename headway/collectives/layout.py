@@ -1,71 +1,149 @@
-"""Which bytes each piece of an operation is, in the order in which pieces should move.
+"""Ranks as the planners group them: hosts are nodes, since ranks on one host reach each other for free.
 
-The trees of a plan cut the vector into ranges, and `chunk_bytes` cuts the ranges into pieces of whole elements.
-Pieces are numbered by how far along their tree they are, so that all trees progress together and end together:
-a rank that is the slow one sends the first piece of every tree before the second of any. A smaller number is more
-urgent: it entered the pipeline earlier, and others wait for it.
-
-All ranks compute the same layout from the same plan and sizes.
+Planners make trees over nodes; `Layout.expand` turns them into trees over ranks, so that each tree crosses each
+host's links as if the host were one rank. With one rank per host this only renames.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headway.collectives.plan import Collective, Plan, PlanError, tree_ranges
+import numpy as np
+
+from headway.cluster.model import Cluster
+from headway.collectives.plan import Collective, Plan, plan_of
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The pieces of one collective of one size on one plan.
+    """A cluster's occupied hosts as nodes 0 to H-1, in the order of their first rank."""
 
-    Attributes:
-        tree: piece -> index of the tree that carries it.
-        index: piece -> its place along the tree, from 0.
-        first: piece -> its first byte in the vector.
-        last: piece -> one past its last byte.
-        per_tree: tree -> number of its pieces.
-    """
-
-    tree: tuple[int, ...]
-    index: tuple[int, ...]
-    first: tuple[int, ...]
-    last: tuple[int, ...]
-    per_tree: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """Number of pieces."""
-        return len(self.tree)
+    cluster: Cluster
 
     @cached_property
-    def numbers(self) -> dict[tuple[int, int], int]:
-        """(tree, place along it) -> piece."""
-        return {pair: piece for piece, pair in enumerate(zip(self.tree, self.index, strict=True))}
+    def ranks(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each node."""
+        by_host: dict[int, list[int]] = defaultdict(list)
+        for rank, host in enumerate(self.cluster.host_of):
+            by_host[host].append(rank)
+        return tuple(tuple(ranks) for ranks in by_host.values())
+
+    @cached_property
+    def hosts(self) -> tuple[int, ...]:
+        """The host (index in the cluster) of each node."""
+        return tuple(self.cluster.host_of[ranks[0]] for ranks in self.ranks)
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return len(self.ranks)
+
+    def node_of(self, rank: int) -> int:
+        """The node that holds `rank`."""
+        return self.hosts.index(self.cluster.host_of[rank])
+
+    def rates_Bps(self, collective: Collective) -> tuple[float, ...]:
+        """What limits a node that forwards data: all-reduce both links, spreading its uplink, reducing its downlink."""
+        hosts = [self.cluster.hosts[index] for index in self.hosts]
+        if collective is Collective.ALL_REDUCE:
+            return tuple(min(host.uplink_Bps, host.downlink_Bps) for host in hosts)
+        return tuple(host.uplink_Bps if collective.spreads else host.downlink_Bps for host in hosts)
+
+    @cached_property
+    def racks(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes by rack, the racks with the thinnest uplinks at both ends; one group where there are no racks."""
+        by_rack: dict[int | None, list[int]] = defaultdict(list)
+        for node, index in enumerate(self.hosts):
+            by_rack[self.cluster.hosts[index].rack].append(node)
+        if len(by_rack) == 1 or None in by_rack:
+            return (tuple(range(self.size)),)
+
+        def rate(rack: int | None) -> float:
+            assert rack is not None
+            return min(self.cluster.racks[rack].uplink_Bps, self.cluster.racks[rack].downlink_Bps)
+
+        slowest_first = sorted(by_rack, key=rate)
+        ends_first = [*slowest_first[0::2], *reversed(slowest_first[1::2])]
+        return tuple(tuple(by_rack[rack]) for rack in ends_first)
+
+    @cached_property
+    def slow_pairs(self) -> frozenset[tuple[int, int]]:
+        """Pairs of nodes whose path is below 0.8 of what their links allow."""
+        node_of_host = {host: node for node, host in enumerate(self.hosts)}
+        pairs = set()
+        for (a, b), rate in self.cluster.paths.items():
+            fair = min(self.cluster.hosts[a].uplink_Bps, self.cluster.hosts[b].downlink_Bps)
+            if a in node_of_host and b in node_of_host and rate < 0.8 * fair:
+                pairs.add((node_of_host[a], node_of_host[b]))
+        return frozenset(pairs)
+
+    def order(self, *, avoid: bool = False) -> list[int]:
+        """Nodes rack by rack; with `avoid`, rearranged so that slow pairs are not neighbours on the circle if possible."""
+        order = [node for group in self.racks for node in group]
+        return without_neighbours(order, self.slow_pairs) if avoid and self.slow_pairs else order
+
+    def expand(self, plan: Plan, collective: Collective, *, root: int | None = None) -> Plan:
+        """A plan over nodes as a plan over ranks.
+
+        In tree t the node's rank number t (modulo) stands for it, the other ranks of the host hang below that one.
+        `root` stands for its own node. Reduce-scatter, all-gather: each tree is repeated with each rank of the
+        root's node as root, and the share is divided among them.
+        """
+        n = self.cluster.world_size
+        if self.size == n:
+            names = np.array([ranks[0] for ranks in self.ranks], dtype=np.int32)
+            if np.array_equal(names, np.arange(n)):
+                return plan
+            rows = np.full_like(plan.parents, -1)
+            rows[:, names] = np.where(plan.parents >= 0, names[plan.parents], -1)
+            return plan_of(plan.name, rows, plan.shares, order=names[list(plan.order)] if plan.order else ())
+        trees: list[list[int]] = []
+        shares: list[float] = []
+        for index, tree in enumerate(plan.trees):
+            stand_ins = [ranks[index % len(ranks)] for ranks in self.ranks]
+            if root is not None:
+                stand_ins[self.node_of(root)] = root
+            if collective in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
+                for rank in self.ranks[tree.root]:
+                    stand_ins[tree.root] = rank
+                    trees.append(self._row(tree.parents, stand_ins))
+                    shares.append(tree.share * self.size / n)
+            else:
+                trees.append(self._row(tree.parents, stand_ins))
+                shares.append(tree.share)
+        return plan_of(plan.name, trees, shares)
+
+    def _row(self, parents: tuple[int, ...], stand_ins: Sequence[int]) -> list[int]:
+        row = [0] * self.cluster.world_size
+        for node, ranks in enumerate(self.ranks):
+            for rank in ranks:
+                row[rank] = stand_ins[node]
+            above = parents[node]
+            row[stand_ins[node]] = stand_ins[above] if above >= 0 else -1
+        return row
 
 
-def make_layout(plan: Plan, collective: Collective, size_bytes: int, element_bytes: int, chunk_bytes: int) -> Layout:
-    """Cut a vector of `size_bytes`. PlanError when it isn't made of whole elements or whole blocks."""
-    if size_bytes % element_bytes:
-        raise PlanError(f"{size_bytes} bytes are no whole number of elements of {element_bytes} bytes")
-    ranges = tree_ranges(plan, collective, size_bytes // element_bytes)
-    most = max(1, chunk_bytes // element_bytes)
-    rows: list[tuple[float, int, int, int, int]] = []
-    per_tree = []
-    for tree, (begin, end) in enumerate(ranges):
-        length = end - begin
-        parts = -(-length // most)
-        per_tree.append(parts)
-        for part in range(parts):
-            first = begin + length * part // parts
-            last = begin + length * (part + 1) // parts
-            rows.append((part / parts, tree, part, first * element_bytes, last * element_bytes))
-    rows.sort()
-    return Layout(
-        tree=tuple(row[1] for row in rows),
-        index=tuple(row[2] for row in rows),
-        first=tuple(row[3] for row in rows),
-        last=tuple(row[4] for row in rows),
-        per_tree=tuple(per_tree),
-    )
+def without_neighbours(order: Sequence[int], pairs: frozenset[tuple[int, int]]) -> list[int]:
+    """`order` with elements swapped until no pair (either direction) is adjacent on the circle, or no swap helps."""
+    bad = {frozenset(pair) for pair in pairs}
+    ring = list(order)
+    n = len(ring)
+
+    def clashes(places: set[int]) -> int:
+        edges = {edge % n for place in places for edge in (place - 1, place)}
+        return sum(frozenset((ring[edge], ring[(edge + 1) % n])) in bad for edge in edges)
+
+    for place in range(n):
+        if frozenset((ring[place], ring[(place + 1) % n])) not in bad:
+            continue
+        for other in range(n):
+            places = {(place + 1) % n, other}
+            before = clashes(places)
+            ring[(place + 1) % n], ring[other] = ring[other], ring[(place + 1) % n]
+            if clashes(places) < before:
+                break
+            ring[(place + 1) % n], ring[other] = ring[other], ring[(place + 1) % n]
+    return ring

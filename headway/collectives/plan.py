@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from headway.errors import HeadwayError
 
@@ -95,16 +99,68 @@ class Plan:
         name: what people call it, with its parameters: "ring", "chains over 7, host 3 last".
         size: number of ranks.
         trees: the trees; their shares add up to 1.
+        order: the order of ranks that a family with places (ring, double tree, recursive doubling) was laid out in;
+            empty for others. It only helps to find the moves from one order to another: nothing is computed from it.
     """
 
     name: str
     size: int
     trees: tuple[Tree, ...]
+    order: tuple[int, ...] = field(default=(), compare=False)
+
+    def __hash__(self) -> int:
+        # Equality compares every tree; a hash over all of them would cost milliseconds at 1024 ranks.
+        return hash((self.name, self.size, len(self.trees)))
 
     @property
     def depth(self) -> int:
         """The deepest tree's depth."""
         return max((tree.depth for tree in self.trees), default=0)
+
+    @cached_property
+    def parents(self) -> npt.NDArray[np.int32]:
+        """The trees' parents as one array of shape (trees, size); read only."""
+        array = np.array([tree.parents for tree in self.trees], dtype=np.int32).reshape(len(self.trees), -1)
+        array.setflags(write=False)
+        return array
+
+    @cached_property
+    def hops(self) -> npt.NDArray[np.int32]:
+        """Hops from each rank to its tree's root, shape (trees, size); -1 for a rank that does not reach it.
+
+        By pointer doubling, in log2(size) passes over the array. Parents must be in range, one root per tree.
+        """
+        parents = self.parents
+        roots = np.argmax(parents == -1, axis=1)[:, None]
+        above = np.where(parents == -1, roots, parents)
+        hops = (parents != -1).astype(np.int32)
+        for _ in range(max(1, (self.size - 1).bit_length())):
+            hops = hops + np.take_along_axis(hops, above, axis=1)
+            above = np.take_along_axis(above, above, axis=1)
+        hops[above != roots] = -1
+        hops.setflags(write=False)
+        return hops
+
+    @cached_property
+    def shares(self) -> npt.NDArray[np.float64]:
+        """The trees' shares, shape (trees,); read only."""
+        array = np.array([tree.share for tree in self.trees], dtype=np.float64)
+        array.setflags(write=False)
+        return array
+
+
+def plan_of(
+    name: str,
+    parents: npt.ArrayLike,
+    shares: Sequence[float] | npt.NDArray[np.float64],
+    *,
+    order: Sequence[int] | npt.NDArray[np.int32] = (),
+) -> Plan:
+    """A plan from parents of shape (trees, size) and one share per tree; nothing is checked (see `verify`)."""
+    rows = np.asarray(parents, dtype=np.int32)
+    weights = np.asarray(shares, dtype=np.float64).tolist()
+    trees = tuple(Tree(tuple(row), share) for row, share in zip(rows.tolist(), weights, strict=True))
+    return Plan(name, rows.shape[1], trees, tuple(int(rank) for rank in order))
 
 
 def tree_ranges(plan: Plan, collective: Collective, count: int) -> tuple[tuple[int, int], ...]:
@@ -119,8 +175,10 @@ def tree_ranges(plan: Plan, collective: Collective, count: int) -> tuple[tuple[i
             raise PlanError(f"{collective.value}: {count} elements do not divide into {plan.size} blocks")
         block = count // plan.size
         ranges: list[tuple[int, int]] = [(0, 0)] * len(plan.trees)
-        for root in range(plan.size):
-            mine = [index for index, tree in enumerate(plan.trees) if tree.root == root]
+        rooted: list[list[int]] = [[] for _ in range(plan.size)]
+        for index, tree in enumerate(plan.trees):
+            rooted[tree.root].append(index)
+        for root, mine in enumerate(rooted):
             if not mine and block:
                 raise PlanError(f"plan {plan.name}: no tree is rooted at rank {root}, whose block nobody would carry")
             cuts = _cuts([plan.trees[index].share for index in mine], block)
