@@ -1,0 +1,302 @@
+"""A run's journal told in sentences: what was seen, who is blamed, what was tried, predicted, measured, kept. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headway.cluster.units import format_bytes, format_rate, format_time
+from headway.decide.journal import DecisionRecord, FailureRecord, FindingRecord, OptionRecord
+from headway.report.figures import Reaction, Summary, reactions, summarise
+from headway.report.runs import Run, Span
+
+OPTIONS_TOLD = 3  # plans named beside the chosen one; the rest are only counted
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One line of the timeline.
+
+    Attributes:
+        time_s: seconds since the run's start.
+        operation: the operation that ran then, or from which a decision holds; None before the first.
+        kind: event, finding, try, keep, revert, restore, hold, failure or dropped.
+        text: the sentences.
+    """
+
+    time_s: float
+    operation: int | None
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run in words.
+
+    Attributes:
+        title: which run.
+        setting: who took part and how it went in one sentence each.
+        timeline: what happened, in order.
+        verdict: for each event or finding: how long detection took, whether the blame was right, how long the
+            better plan took.
+        closing: time congested, switches, gain, distance to the limit.
+        summary: the figures behind `closing`.
+    """
+
+    title: str
+    setting: list[str]
+    timeline: list[Moment]
+    verdict: list[str] = field(default_factory=list)
+    closing: list[str] = field(default_factory=list)
+    summary: Summary | None = None
+
+
+def tell(run: Run, *, first: int | None = None, last: int | None = None) -> Story:
+    """Tell a run.
+
+    Args:
+        run: the run.
+        first: leave out of the timeline what happened before this operation.
+        last: leave out what happened after this operation.
+    """
+    moments = sorted(_moments(run), key=lambda m: (m.time_s, m.kind != "event"))
+    wanted = [m for m in moments if (first is None or _number(m) >= first) and (last is None or _number(m) <= last)]
+    summary = summarise(run)
+    return Story(
+        title=run.label,
+        setting=_setting(run),
+        timeline=wanted,
+        verdict=[_verdict(r) for r in reactions(run)],
+        closing=_closing(run, summary),
+        summary=summary,
+    )
+
+
+def _number(moment: Moment) -> int:
+    return -1 if moment.operation is None else moment.operation
+
+
+def rate_MB(rate_Bps: float) -> str:
+    """An algbw as text: `13.7 MB/s` (1 MB = 1e6 bytes)."""
+    return f"{rate_Bps / 1e6:.3g} MB/s"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _setting(run: Run) -> list[str]:
+    lines: list[str] = []
+    if run.start is not None:
+        hosts = len(dict.fromkeys(run.start.hosts)) or run.start.world_size
+        sentence = f"Group {run.group}: {_count(run.start.world_size, 'rank')} on {_count(hosts, 'host')}"
+        racks = len(dict.fromkeys(run.start.racks))
+        sentence += f" in {_count(racks, 'rack')}" if racks > 1 else ""
+        lines.append(f"{sentence}, policy {run.start.policy}, starting with the plan {run.first_plan or 'unknown'}.")
+        if run.start.settings:
+            lines.append("Settings: " + ", ".join(f"{k}={v}" for k, v in sorted(run.start.settings.items())) + ".")
+    else:
+        lines.append(f"Group {run.group}: the journal does not have its start.")
+    main = run.main_operations()
+    if main:
+        sizes = sorted({o.size_bytes for o in main})
+        size = format_bytes(sizes[0]) if len(sizes) == 1 else f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
+        lines.append(
+            f"{_count(len(run.operations), 'operation')} in {run.end_s:.1f} s; "
+            f"the figures below are of {len(main)} x {main[0].collective} of {size} as rank {main[0].rank} saw them."
+        )
+    else:
+        lines.append("It recorded no operation.")
+    return lines
+
+
+def _moments(run: Run) -> Iterator[Moment]:
+    for event in run.events:
+        yield Moment(event.begin_s, run.operation_at(event.begin_s), "event", f"The lab began: {event.what}.")
+        if event.end_s < run.end_s:
+            lasted = f"after {event.end_s - event.begin_s:.1f} s"
+            yield Moment(
+                event.end_s, run.operation_at(event.end_s), "event", f"The lab ended: {event.what} ({lasted})."
+            )
+    for failure in run.failures:
+        time_s = failure.t_s - run.zero_s
+        yield Moment(time_s, run.operation_at(time_s), "failure", _failure(run, failure))
+    for dropped in run.dropped:
+        time_s = dropped.t_s - run.zero_s
+        text = f"{_count(dropped.count, 'record')} before this point are missing from the journal: {dropped.what}."
+        yield Moment(time_s, run.operation_at(time_s), "dropped", text)
+    yield from _decisions(run)
+
+
+def _failure(run: Run, failure: FailureRecord) -> str:
+    blamed = failure.blamed_rank
+    whom = f"rank {blamed}{_on(run, blamed)} is blamed" if blamed is not None else "nobody could be blamed"
+    return f"{failure.operation} failed on rank {failure.rank}: {failure.what}; {whom}."
+
+
+def _on(run: Run, rank: int) -> str:
+    host = run.host(rank)
+    return f" on {host}" if not host.endswith(f"rank {rank}") else ""
+
+
+def _decisions(run: Run) -> Iterator[Moment]:
+    seen: dict[str, FindingRecord] = {}
+    held: list[DecisionRecord] = []
+    for decision in run.decisions:
+        now_s = decision.t_s - run.zero_s
+        found = {f.link: f for f in decision.findings}
+        news = [_finding(f) for link, f in found.items() if _changed(seen.get(link), f)]
+        gone = [f"The {link} is free again." for link in seen if link not in found]
+        seen = found
+        quiet = decision.action == "hold" and not news and not gone
+        if held and (not quiet or decision.reason != held[-1].reason or decision.plan_after != held[-1].plan_after):
+            yield _hold(run, held)
+            held = []
+        if news or gone:
+            yield Moment(now_s, run.operation_at(now_s), "finding", " ".join([*news, *gone]))
+        if decision.action == "hold":
+            held.append(decision)
+        else:
+            yield Moment(now_s, decision.from_operation, decision.action, decision_words(decision))
+    if held:
+        yield _hold(run, held)
+
+
+def _changed(before: FindingRecord | None, now: FindingRecord) -> bool:
+    """Whether a finding is news: new, of another class, or a capacity at least 15 % different."""
+    if before is None or before.pattern != now.pattern:
+        return True
+    return abs(now.capacity_Bps - before.capacity_Bps) > 0.15 * before.capacity_Bps
+
+
+def _finding(finding: FindingRecord) -> str:
+    left = finding.capacity_Bps / finding.baseline_Bps if finding.baseline_Bps > 0 else 0.0
+    return (
+        f"The {finding.link} gives {format_rate(finding.capacity_Bps)}, {_percent(left)} of its usual "
+        f"{format_rate(finding.baseline_Bps)} ({finding.pattern}, seen in {_count(finding.samples, 'flow sample')})."
+    )
+
+
+def _hold(run: Run, held: list[DecisionRecord]) -> Moment:
+    first, last = held[0], held[-1]
+    sentence = f"Held {first.plan_after} for {_count(len(held), 'epoch')}: {last.reason}."
+    measured = [d.measured_s for d in held if d.measured_s is not None]
+    if measured:
+        mean_s = sum(measured) / len(measured)
+        sentence += f" {format_time(mean_s)} per operation{_of_limit(mean_s, last.limit_s)}."
+    return Moment(first.t_s - run.zero_s, first.from_operation, "hold", sentence)
+
+
+def _of_limit(measured_s: float, limit_s: float | None) -> str:
+    if limit_s is None or measured_s <= 0:
+        return ""
+    return f", {_percent(limit_s / measured_s)} of the limit of {format_time(limit_s)}"
+
+
+def _faster(now_s: float, before_s: float) -> str:
+    """How much less or more time; relative to the time before."""
+    change = 1 - now_s / before_s
+    return f"{_percent(abs(change))} {'less' if change >= 0 else 'more'}"
+
+
+def decision_words(d: DecisionRecord) -> str:
+    """A try, keep, revert or restore in sentences."""
+    if d.action == "try":
+        return _trial(d)
+    if d.action == "keep":
+        return f"Kept {d.plan_after}: {d.reason}. {_measured(d)}".strip()
+    if d.action == "revert":
+        text = f"Reverted from {d.plan_before} to {d.plan_after} from operation {d.from_operation}: {d.reason}."
+        return f"{text} {_measured(d)}".strip()
+    text = f"Back to the idle plan {d.plan_after} (from {d.plan_before}) from operation {d.from_operation}: {d.reason}."
+    return f"{text} Predicted {format_time(d.predicted_s)} per operation." if d.predicted_s is not None else text
+
+
+def _measured(d: DecisionRecord) -> str:
+    if d.measured_s is None:
+        return ""
+    text = f"Measured {format_time(d.measured_s)} per operation"
+    if d.reference_s:
+        text += f", {_faster(d.measured_s, d.reference_s)} than the {format_time(d.reference_s)} before"
+    if d.predicted_s:
+        text += f" and {_faster(d.measured_s, d.predicted_s)} than predicted"
+    return text + _of_limit(d.measured_s, d.limit_s) + "."
+
+
+def _trial(d: DecisionRecord) -> str:
+    text = f"Tries {d.plan_after} instead of {d.plan_before} from operation {d.from_operation}: {d.reason}."
+    if d.predicted_s is not None:
+        text += f" Predicted {format_time(d.predicted_s)} per operation"
+        if d.reference_s:
+            text += f", {_faster(d.predicted_s, d.reference_s)} than the {format_time(d.reference_s)} measured now"
+        text += _of_limit(d.predicted_s, d.limit_s)
+        chosen = next((o for o in d.options if o.plan == d.plan_after and o.bottleneck), None)
+        text += f"; it would then be held up by the {chosen.bottleneck}." if chosen is not None else "."
+    others = sorted((o for o in d.options if o.plan != d.plan_after), key=lambda o: o.predicted_s)
+    if others:
+        told = "; ".join(_option(o) for o in others[:OPTIONS_TOLD])
+        more = len(others) - OPTIONS_TOLD
+        text += f" Also considered: {told}{f'; and {more} more' if more > 0 else ''}."
+    return text
+
+
+def _option(option: OptionRecord) -> str:
+    notes = ([f"held up by the {option.bottleneck}"] if option.bottleneck else []) + (["tabu"] if option.tabu else [])
+    why = f" ({', '.join(notes)})" if notes else ""
+    return f"{option.plan} {format_time(option.predicted_s)}{why}"
+
+
+def _verdict(reaction: Reaction) -> str:
+    span = reaction.span
+    text = f"{span.what} ({span.begin_s:.1f} s to {span.end_s:.1f} s):" if span.known else f"{_about(span)}:"
+    if reaction.detection_s is None or reaction.detected_s is None:
+        return f"{text} not detected."
+    if span.known:
+        text += f" detected after {reaction.detection_s:.1f} s"
+        text += {True: ", and the blame was right", False: ", but the blame was wrong", None: ""}[reaction.blame_right]
+        text += f" (named: {', '.join(reaction.blamed)})."
+    if reaction.reaction_s is None:
+        text += " No other plan was kept while it lasted."
+    else:
+        between = reaction.better_after_operations or 0
+        text += f" The better plan was in force after {reaction.reaction_s:.1f} s ({_count(between, 'operation')})."
+    if reaction.recovery_s is not None:
+        text += f" Back on the idle plan {reaction.recovery_s:.1f} s after its end."
+    return text
+
+
+def _about(span: Span) -> str:
+    return f"The finding about the {span.name} ({span.begin_s:.1f} s to {span.end_s:.1f} s)"
+
+
+def _closing(run: Run, figures: Summary) -> list[str]:
+    share = figures.congested_s / figures.total_s if figures.total_s > 0 else 0.0
+    source = "the lab's events say" if figures.known else "the detector found"
+    lines = [
+        f"Congested for {figures.congested_s:.1f} s of {figures.total_s:.1f} s ({_percent(share)}), as {source}; "
+        f"{_count(figures.switches, 'change')} of plan."
+    ]
+    if figures.before_Bps is not None:
+        when = " before congestion" if run.congested() else ""
+        lines.append(f"algbw{when}: {rate_MB(figures.before_Bps)} (median).")
+    if figures.old_plan_Bps is not None:
+        text = f"Under congestion: {rate_MB(figures.old_plan_Bps)} with the plan from before"
+        if figures.new_plan_Bps is not None and figures.gain is not None:
+            text += f", {rate_MB(figures.new_plan_Bps)} with the chosen one ({figures.gain * 100:+.0f} %)"
+        lines.append(text + ".")
+    elif figures.new_plan_Bps is not None:
+        lines.append(f"Under congestion: {rate_MB(figures.new_plan_Bps)} with the chosen plan.")
+    if figures.after_Bps is not None:
+        lines.append(f"After it: {rate_MB(figures.after_Bps)}.")
+    if figures.limit_share is not None:
+        under = figures.old_plan_Bps is not None or figures.new_plan_Bps is not None
+        when = "under congestion it" if under else "it"
+        lines.append(f"Distance to the limit: {when} reached {_percent(figures.limit_share)} of what any plan can.")
+    if run.failures:
+        lines.append(f"{_count(len(run.failures), 'failure')} recorded.")
+    return lines

@@ -1,0 +1,262 @@
+"""The figures of a run that people ask for: algbw before, under and after congestion, reaction, blame. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from headway.decide.journal import DecisionRecord, OperationRecord
+from headway.report.runs import Run, Span, merged
+
+_LINK = re.compile(r"(rack )?(uplink|downlink) of (.+)", re.IGNORECASE)
+_PATH = re.compile(r"path (.+?) to (.+)", re.IGNORECASE)
+_IN_WORDS = re.compile(r"\b(uplink|downlink) of ((?:host|rack) ?\d+|[\w.-]*\d)", re.IGNORECASE)
+
+
+def algbw_Bps(op: OperationRecord) -> float:
+    """Bytes of the vector per second of the operation (nccl-tests' algbw), bytes per second."""
+    return op.size_bytes / op.duration_s
+
+
+def link_key(link: str) -> tuple[str, str, str]:
+    """What a link's name means, so that "downlink of host 3" and "downlink of h3" are the same link.
+
+    Returns:
+        (direction, place, second place of a path): places are numbers where the name ends in one, else the name.
+    """
+    path = _PATH.fullmatch(link.strip())
+    if path:
+        return ("path", _place(path.group(1)), _place(path.group(2)))
+    match = _LINK.fullmatch(link.strip())
+    if match:
+        return (match.group(2).lower(), _place(match.group(3)), "")
+    return (link.strip().lower(), "", "")
+
+
+def _place(name: str) -> str:
+    number = re.search(r"(\d+)$", name.strip())
+    kind = "rack " if "rack" in name.lower() else ""
+    return kind + (str(int(number.group(1))) if number else name.strip().lower())
+
+
+def event_links(event: Span) -> set[tuple[str, str, str]]:
+    """The links that an event takes capacity from: as recorded, else as its words say."""
+    if event.links:
+        return {link_key(link) for link in event.links}
+    return {(m.group(1).lower(), _place(m.group(2)), "") for m in _IN_WORDS.finditer(event.what)}
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """How a run answered one event or one finding. Times are seconds since the run's start, None: never.
+
+    Attributes:
+        span: what happened.
+        detected_s: when the first decision saw something wrong.
+        blamed: the links it named then.
+        blame_right: whether one of them is the event's; None where the truth is unknown, or nothing was found.
+        better_s: when the plan that was kept took effect.
+        better_after_operations: operations that began between the event and that moment.
+        back_s: when the idle plan was in force again after the end, None where it never left or never came back.
+    """
+
+    span: Span
+    detected_s: float | None
+    blamed: tuple[str, ...]
+    blame_right: bool | None
+    better_s: float | None
+    better_after_operations: int | None
+    back_s: float | None
+
+    @property
+    def detection_s(self) -> float | None:
+        """Seconds from the begin to the first finding."""
+        return None if self.detected_s is None else self.detected_s - self.span.begin_s
+
+    @property
+    def reaction_s(self) -> float | None:
+        """Seconds from the begin to the better plan."""
+        return None if self.better_s is None else self.better_s - self.span.begin_s
+
+    @property
+    def recovery_s(self) -> float | None:
+        """Seconds from the end to the idle plan."""
+        return None if self.back_s is None else self.back_s - self.span.end_s
+
+
+def reactions(run: Run) -> list[Reaction]:
+    """One reaction per event, or per finding where no event is known, in order."""
+    return [_reaction(run, span) for span in run.congested()]
+
+
+def _reaction(run: Run, span: Span) -> Reaction:
+    begin_s, end_s = span.begin_s, span.end_s
+    during = [d for d in run.decisions if begin_s <= d.t_s - run.zero_s <= end_s]
+    right = event_links(span)
+    seen = [d for d in during if d.findings]
+    # A finding from before the event must not count as its detection, unless it names the event's own link.
+    first = next((d for d in seen if any(link_key(f.link) in right for f in d.findings)), seen[0] if seen else None)
+    blamed = tuple(f.link for f in first.findings) if first is not None else ()
+    blame_right = None
+    if span.known and right and first is not None:
+        blame_right = any(link_key(link) in right for link in blamed)
+    better = _first_kept(during, run.decisions)
+    better_s = run.in_force_s(better) if better is not None else None
+    between = None
+    if better is not None:
+        rank = min((o.rank for o in run.operations), default=0)
+        began = {o.operation for o in run.operations if o.rank == rank and run.began_s(o) >= begin_s}
+        between = sum(1 for number in began if number < better.from_operation)
+    return Reaction(
+        span=span,
+        detected_s=first.t_s - run.zero_s if first is not None else None,
+        blamed=blamed,
+        blame_right=blame_right,
+        better_s=better_s,
+        better_after_operations=between,
+        back_s=_back(run, end_s),
+    )
+
+
+def _first_kept(during: Sequence[DecisionRecord], decisions: Sequence[DecisionRecord]) -> DecisionRecord | None:
+    """The first trial that was kept later."""
+    for trial in during:
+        if trial.action != "try":
+            continue
+        verdicts = (d for d in decisions if d.epoch > trial.epoch and d.action in ("keep", "revert", "restore", "try"))
+        verdict = next(verdicts, None)
+        if verdict is not None and verdict.action == "keep":
+            return trial
+    return None
+
+
+def _back(run: Run, end_s: float) -> float | None:
+    plan = run.first_plan
+    before = [d for d in run.decisions if d.t_s - run.zero_s <= end_s]
+    if not before or before[-1].plan_after == plan:
+        return None
+    for decision in run.decisions:
+        if decision.t_s - run.zero_s > end_s and decision.action == "restore" and decision.plan_after == plan:
+            return run.in_force_s(decision)
+    return None
+
+
+def switches(run: Run) -> int:
+    """How often the plan changed, trials and returns included."""
+    return sum(1 for d in run.decisions if d.plan_before != d.plan_after and d.action != "hold")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run in figures. Rates are algbw in bytes per second, medians over operations; None where there are none.
+
+    Attributes:
+        before_Bps: before the first congestion.
+        old_plan_Bps: under congestion, still with the plan from before.
+        new_plan_Bps: under congestion, with the plan that was chosen.
+        after_Bps: after the last congestion.
+        limit_share: median of limit over duration of the operations behind `new_plan_Bps` (else `old_plan_Bps`,
+            else `before_Bps`): 1.0 is the most that any plan can reach.
+        congested_s: time under congestion.
+        total_s: length of the run.
+        switches: changes of plan.
+        known: whether congestion comes from the lab's events rather than from findings.
+    """
+
+    before_Bps: float | None
+    old_plan_Bps: float | None
+    new_plan_Bps: float | None
+    after_Bps: float | None
+    limit_share: float | None
+    congested_s: float
+    total_s: float
+    switches: int
+    known: bool
+
+    @property
+    def gain(self) -> float | None:
+        """Relative gain of the chosen plan under congestion: 0.7 is 70 % faster."""
+        if not self.old_plan_Bps or not self.new_plan_Bps:
+            return None
+        return self.new_plan_Bps / self.old_plan_Bps - 1
+
+
+def summarise(run: Run) -> Summary:
+    """The figures of a run."""
+    congested = merged(run.congested())
+    before: list[OperationRecord] = []
+    old: list[OperationRecord] = []
+    new: list[OperationRecord] = []
+    after: list[OperationRecord] = []
+    first_s = congested[0][0] if congested else float("inf")
+    last_s = congested[-1][1] if congested else float("inf")
+    held: dict[tuple[float, float], str] = {}
+    tried = _on_trial(run)
+    for op in run.main_operations():
+        began_s, ended_s = run.began_s(op), run.ended_s(op)
+        if ended_s <= first_s:
+            before.append(op)
+        elif began_s >= last_s:
+            after.append(op)
+        else:
+            inside = next((c for c in congested if c[0] <= began_s and ended_s <= c[1]), None)
+            if inside is None:
+                continue  # it saw both: it says nothing about either
+            if op.plan == held.setdefault(inside, op.plan):
+                old.append(op)
+            elif op.operation not in tried:
+                new.append(op)
+    return Summary(
+        before_Bps=_median(before),
+        old_plan_Bps=_median(old),
+        new_plan_Bps=_median(new),
+        after_Bps=_median(after),
+        limit_share=_limit_share(run, new or old or before),
+        congested_s=sum(end_s - begin_s for begin_s, end_s in congested),
+        total_s=run.end_s,
+        switches=switches(run),
+        known=bool(run.events),
+    )
+
+
+def _on_trial(run: Run) -> set[int]:
+    """Operations that ran under a trial that was reverted afterwards."""
+    trial: int | None = None
+    failed: set[int] = set()
+    for decision in run.decisions:
+        if decision.action == "try":
+            trial = decision.from_operation
+        elif trial is not None and decision.action in ("revert", "restore"):
+            failed.update(range(trial, decision.from_operation))
+            trial = None
+        elif decision.action == "keep":
+            trial = None
+    return failed
+
+
+def limit_of(run: Run) -> dict[int, float]:
+    """Lower bound on the duration of each main operation, seconds: as recorded, else by the last decision."""
+    limits: dict[int, float] = {}
+    decisions = iter(run.decisions)
+    coming = next(decisions, None)
+    current: DecisionRecord | None = None
+    for op in run.main_operations():
+        while coming is not None and coming.t_s <= op.t_s:
+            current, coming = coming, next(decisions, None)
+        if op.limit_s is not None:
+            limits[op.operation] = op.limit_s
+        elif current is not None and current.limit_s is not None:
+            limits[op.operation] = current.limit_s
+    return limits
+
+
+def _limit_share(run: Run, operations: Iterable[OperationRecord]) -> float | None:
+    limits = limit_of(run)
+    shares = [limits[o.operation] / o.duration_s for o in operations if o.operation in limits]
+    return median(shares) if shares else None
+
+
+def _median(operations: Sequence[OperationRecord]) -> float | None:
+    return median(algbw_Bps(o) for o in operations) if operations else None

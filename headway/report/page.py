@@ -1,0 +1,189 @@
+"""The report: one HTML page that needs nothing else, made from runs and from a bench's results. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from string import Template
+
+from headway import __version__
+from headway.collectives.plan import Plan
+from headway.collectives.plan_codec import decode
+from headway.decide.journal import DecisionRecord
+from headway.errors import HeadwayError
+from headway.report.chart import Chart, Mark, Series, Shade, asset, draw_chart
+from headway.report.explain import decision_words, tell
+from headway.report.figures import algbw_Bps, limit_of, link_key, reactions, summarise
+from headway.report.graph import draw_plan
+from headway.report.heatmap import draw_heatmap
+from headway.report.runs import Run, Span
+from headway.report.tables import ResultRow, decision_table, failure_table, result_tables, story_list, tiles
+
+SAME_S = 1.0  # events of two runs that begin and end this close are drawn as one
+
+
+def render_page(runs: Sequence[Run], *, results: Sequence[ResultRow] = (), title: str = "Headway report") -> str:
+    """The page as text. The first run that decided something leads; the others are compared with it in the chart."""
+    lead = leading(runs)
+    parts: list[str] = []
+    if lead is not None:
+        parts.append(tiles(summarise(lead), reactions(lead)))
+        parts.append("<h2>algbw over time</h2>")
+        parts.append(f'<div class="card wide">{draw_chart(chart_of(runs, lead))}</div>')
+        parts.append(
+            '<p class="note">Each dot is one operation. Shaded: what was done to the network. '
+            "Marks below the plot are decisions; point at one to read it.</p>"
+        )
+    if results:
+        parts.append("<h2>Bench</h2>" + result_tables(results))
+    parts.extend(_run_section(run, alone=len(runs) == 1) for run in _lead_first(runs, lead))
+    style = "\n".join(asset(name) for name in ("colors.css", "page.css", "picture.css"))
+    setting = " ".join(tell(lead).setting) if lead is not None else "Results of a bench."
+    sources = [run.label for run in runs] + (["bench results"] if results else [])
+    return Template(asset("page.html")).substitute(
+        title=escape(title),
+        lead=escape(setting),
+        style=style,
+        body="\n".join(parts),
+        script=asset("page.js"),
+        version=escape(__version__),
+        sources=escape(", ".join(sources)),
+    )
+
+
+def leading(runs: Sequence[Run]) -> Run | None:
+    """The run that the page is about: the first that decided something, else the first."""
+    return next((run for run in runs if run.decisions), runs[0] if runs else None)
+
+
+def series_of(run: Run) -> Series:
+    """A run's line: algbw of each main operation at the middle of its time."""
+    points = ((run.ended_s(op) - op.duration_s / 2, algbw_Bps(op)) for op in run.main_operations())
+    return Series(run.label, tuple(points))
+
+
+def shades_of(runs: Sequence[Run]) -> list[Shade]:
+    """The events of all runs; those that several runs share, once."""
+    spans: list[Span] = []
+    for run in runs:
+        for span in run.congested():
+            if not any(_same(span, other) for other in spans):
+                spans.append(span)
+    return [Shade(s.begin_s, s.end_s, s.what) for s in sorted(spans, key=lambda s: s.begin_s)]
+
+
+def _same(a: Span, b: Span) -> bool:
+    return a.what == b.what and abs(a.begin_s - b.begin_s) < SAME_S and abs(a.end_s - b.end_s) < SAME_S
+
+
+def marks_of(run: Run) -> list[Mark]:
+    """Its decisions other than holds, where they took effect, with their sentences."""
+    return [Mark(run.in_force_s(d), d.action, decision_words(d)) for d in run.decisions if d.action != "hold"]
+
+
+def chart_of(runs: Sequence[Run], lead: Run) -> Chart:
+    """All runs' lines; the lead's decisions and limit."""
+    limits = limit_of(lead)
+    mains = [op for op in lead.main_operations() if op.operation in limits]
+    limit = [(lead.ended_s(op) - op.duration_s / 2, op.size_bytes / limits[op.operation]) for op in mains]
+    return Chart(
+        series=[series_of(run) for run in runs], shades=shades_of(runs), marks=marks_of(lead), limit=limit, title=""
+    )
+
+
+def _lead_first(runs: Sequence[Run], lead: Run | None) -> list[Run]:
+    return [run for run in runs if run is lead] + [run for run in runs if run is not lead]
+
+
+def _run_section(run: Run, *, alone: bool) -> str:
+    heading = "What happened" if alone else f"What happened in {run.label}"
+    parts = [f"<h2>{escape(heading)}</h2>", story_list(tell(run))]
+    parts.append(failure_table(run))
+    if run.decisions:
+        parts += ["<h2>Decisions</h2>", decision_table(run)]
+    parts.append(_plans(run))
+    parts.append(_heatmaps(run))
+    return "\n".join(part for part in parts if part)
+
+
+def _heatmaps(run: Run) -> str:
+    shades = shades_of([run])
+    load = draw_heatmap(run, shades, measure="load")
+    if not load:
+        return ""
+    speed = draw_heatmap(run, shades, measure="rate")
+    return (
+        "<h2>Load of each link</h2>"
+        f'<p class="note">Bytes that the job put on each host\'s uplink and downlink. Bars on top: events.</p>'
+        f'<div class="card wide">{load}</div>'
+        "<h2>Speed of each link</h2>"
+        '<p class="note">The fastest flow on each link, counting only the time that the network held it up. '
+        "Red: well below what is usual.</p>"
+        f'<div class="card wide">{speed}</div>'
+    )
+
+
+def _plans(run: Run) -> str:
+    trees = run.plan_trees()
+    chosen = _chosen(run)
+    names = [run.first_plan, chosen.plan_after] if chosen is not None else [run.first_plan]
+    slow = slow_ranks(run, chosen)
+    cards: list[str] = []
+    for name, heading in zip(names, ("Before", "After"), strict=False):
+        plan = _decoded(trees.get(name, ""))
+        if plan is None:
+            continue
+        picture = draw_plan(
+            plan,
+            hosts=[run.host(rank) for rank in range(plan.size)],
+            racks=run.start.racks if run.start is not None else (),
+            slow=slow,
+        )
+        words = heading if len(names) > 1 else "In force"
+        if picture:
+            cards.append(f'<div class="card"><h3>{words}: {escape(name)}</h3>{picture}</div>')
+        else:
+            cards.append(
+                f'<div class="card"><h3>{words}: {escape(name)}</h3><p>{plan.size} ranks: too many to draw.</p></div>'
+            )
+    if not cards:
+        return ""
+    note = (
+        '<p class="note">A line is as wide as the share of the vector that two ranks exchange. The number beside a '
+        "rank is what it sends and receives, in vectors; blue rings are roots of trees. Red: the ranks behind the link "
+        "that is blamed.</p>"
+    )
+    return f'<h2>Plan</h2>{note}<div class="pair">{"".join(cards)}</div>'
+
+
+def _chosen(run: Run) -> DecisionRecord | None:
+    """The last plan kept, else the last one tried."""
+    for action in ("keep", "try"):
+        mine = [d for d in run.decisions if d.action == action and d.plan_after != run.first_plan]
+        if mine:
+            return mine[-1]
+    return None
+
+
+def slow_ranks(run: Run, decision: DecisionRecord | None) -> set[int]:
+    """Ranks whose host or rack is named by a decision's findings; a path names both of its ends."""
+    if decision is None:
+        return set()
+    places = {place for f in decision.findings for place in link_key(f.link)[1:] if place}
+    racks = run.start.racks if run.start is not None else []
+    slow: set[int] = set()
+    for rank in range(run.world_size):
+        names = [run.host(rank)] + ([racks[rank]] if rank < len(racks) else [])
+        if any(link_key(f"uplink of {name}")[1] in places for name in names):
+            slow.add(rank)
+    return slow
+
+
+def _decoded(text: str) -> Plan | None:
+    """The plan, or None where the journal has none or a newer Headway wrote it in a form unknown here."""
+    if not text:
+        return None
+    try:
+        return decode(text)
+    except (HeadwayError, ValueError):
+        return None
