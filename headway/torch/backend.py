@@ -1,0 +1,184 @@
+"""Makes the groups of the backend "headway": picks the address, meets the other ranks, starts engine and gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from torch._C._distributed_c10d import Store
+
+from headway.collectives.communicator import Communicator
+from headway.decide.journal import Journal, Record
+from headway.decide.journal_file import FileJournal
+from headway.errors import UsageError
+from headway.settings import Settings, from_environment
+from headway.torch.delegate import create_gloo
+from headway.torch.engine import Engine
+from headway.torch.own import OwnCollectives
+from headway.torch.peers import cluster_of, describe_self, exchange
+from headway.torch.process_group import GroupParts, HeadwayProcessGroup
+from headway.torch.store import StoreRendezvous, store_host
+from headway.transport.options import TcpOptions, local_address
+from headway.transport.tcp import TcpTransport
+
+
+class BackendOptions(Protocol):
+    """What torch hands to a backend's creator."""
+
+    store: Store
+    group_rank: int
+    group_size: int
+    timeout: timedelta
+    group_id: str
+    global_ranks_in_group: list[int]
+
+
+class _NoJournal:
+    """For ranks that keep no journal."""
+
+    dropped = 0
+
+    def write(self, record: Record) -> None:
+        """Nothing: only rank 0 writes, and only if the user named a file."""
+
+
+class _JournalledEngine(Communicator):
+    """A communicator that closes its journal file when it ends."""
+
+    journal_file: FileJournal | None = None
+
+    def close(self) -> None:
+        """Leave the group, then close the file."""
+        super().close()
+        if self.journal_file is not None:
+            self.journal_file.close()
+
+
+def create_process_group(options: BackendOptions, backend_options: object = None) -> HeadwayProcessGroup:
+    """The group that torch asks for. It takes no options of its own: settings come from `HEADWAY_` variables.
+
+    Raises:
+        UsageError: a setting or an option is wrong, or the address does not serve.
+        DeadlineError: another rank did not come within the group's timeout.
+    """
+    if backend_options is not None:
+        raise UsageError(
+            f"the backend headway takes no pg_options, but got {type(backend_options).__name__}",
+            hint="set HEADWAY_ environment variables instead",
+        )
+    ranks = list(options.global_ranks_in_group)
+    return make_group(
+        options.store,
+        rank=options.group_rank,
+        ranks=ranks or list(range(options.group_size)),
+        timeout=options.timeout,
+        name=options.group_id,
+        label=f"{options.group_id}" if ranks else "default",
+        settings=from_environment(os.environ),
+    )
+
+
+def make_group(
+    store: Store, *, rank: int, ranks: Sequence[int], timeout: timedelta, name: str, label: str, settings: Settings
+) -> HeadwayProcessGroup:
+    """A group of the job's `ranks`, on this process as `rank` in the group.
+
+    Args:
+        store: the group's own part of the store.
+        rank: of this process in the group.
+        ranks: rank in the job of each rank in the group.
+        timeout: of operations that bring none of their own, and of the start.
+        name: the group's name in torch.
+        label: the group's name in errors and in the journal.
+        settings: the user's.
+    """
+    size = len(ranks)
+    options = tcp_options(settings, store, timeout)
+    address = local_address(options)
+    engine = None
+    if size > 1:
+        engine = _open_engine(store, rank=rank, size=size, label=label, settings=settings, options=options)
+    try:
+        own = OwnCollectives(engine, group=label, rank=rank, ranks=ranks, timeout=timeout)
+        gloo = create_gloo(store, rank=rank, size=size, timeout=timeout, address=address, ranks=ranks, name=name)
+    except BaseException:
+        if engine is not None:
+            engine.close()
+        raise
+
+    def split(store: Store, members: Sequence[int], timeout: timedelta, name: str) -> HeadwayProcessGroup:
+        return make_group(
+            store,
+            rank=list(members).index(rank),
+            ranks=[ranks[member] for member in members],
+            timeout=timeout,
+            name=name,
+            label=name,
+            settings=settings,
+        )
+
+    parts = GroupParts(
+        store=store,
+        rank=rank,
+        size=size,
+        timeout=timeout,
+        name=name,
+        ranks=list(ranks),
+        own=own,
+        gloo=gloo,
+        split=split,
+    )
+    return HeadwayProcessGroup(parts)
+
+
+def tcp_options(settings: Settings, store: Store, timeout: timedelta) -> TcpOptions:
+    """The transport's options: the user's interface, else the address from which the store's host is reached."""
+    towards = store_host(store) or os.environ.get("MASTER_ADDR", "")
+    named = settings.interface or towards
+    return TcpOptions(
+        interface=settings.interface,
+        towards=towards,
+        ipv6=bool(named) and _only_ipv6(settings.interface, towards),
+        congestion_control=settings.congestion_control,
+        connect_timeout_s=timeout.total_seconds(),
+    )
+
+
+def _only_ipv6(interface: str, towards: str) -> bool:
+    """Whether an IPv4 address is not to be had on `interface` (or towards the host), so that IPv6 it is."""
+    if not interface:
+        try:
+            kinds = {entry[0] for entry in socket.getaddrinfo(towards, None)}
+        except OSError:
+            return False
+        return socket.AF_INET not in kinds
+    if ":" in interface:
+        return True
+    try:
+        local_address(TcpOptions(interface=interface))
+    except UsageError as error:
+        return "no IPv4 address" in error.what
+    return False
+
+
+def _open_engine(store: Store, *, rank: int, size: int, label: str, settings: Settings, options: TcpOptions) -> Engine:
+    rendezvous = StoreRendezvous(store, "headway/engine")
+    mine = describe_self(local_address(options))
+    peers = exchange(rendezvous, rank=rank, size=size, mine=mine, timeout_s=options.connect_timeout_s)
+    file = FileJournal(settings.journal) if settings.journal and rank == 0 else None
+    journal: Journal = file if file is not None else _NoJournal()
+    transport = TcpTransport(rank=rank, size=size, rendezvous=rendezvous, options=options, group=label)
+    try:
+        engine = _JournalledEngine(
+            transport, group=label, cluster=cluster_of(peers), settings=settings, journal=journal
+        )
+    except BaseException:
+        transport.close()
+        if file is not None:
+            file.close()
+        raise
+    engine.journal_file = file
+    return engine
