@@ -28,6 +28,8 @@ class Finding:
         pattern: steady or intermittent.
         since_s: when it was first seen, on the clock of the rank that decides.
         samples: how many flow samples stand behind it.
+        certain: False when another link explains the same slow flow as well (a ring's flow is the only one on its
+            sender's uplink and on its receiver's downlink), so that only one of the two need be slow.
     """
 
     kind: LinkKind
@@ -38,6 +40,7 @@ class Finding:
     pattern: Pattern
     since_s: float
     samples: int
+    certain: bool = True
 
     @property
     def ratio(self) -> float:

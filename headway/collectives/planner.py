@@ -1,0 +1,78 @@
+"""The tuner's planner: candidates for the cluster as the findings describe it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from headway.cluster.model import Cluster, LinkKind
+from headway.collectives.candidates import candidates, findings_to_cluster
+from headway.collectives.limits import lower_bound
+from headway.collectives.plan import Collective, Plan
+from headway.collectives.predict import predict
+from headway.collectives.verdict import Option
+from headway.observe.findings import Finding
+
+
+@dataclass(frozen=True)
+class CandidatePlanner:
+    """Options from `candidates`. Implements `verdict.Planner`.
+
+    Attributes:
+        cluster: hosts with their nominal rates.
+        policy: `packing` or `react`.
+        bitwise: only plans that add in rank order.
+        idle_of: the plan that every rank runs when nothing is ruled: (collective, bytes) -> plan.
+    """
+
+    cluster: Cluster
+    policy: str
+    bitwise: bool
+    idle_of: Callable[[Collective, int], Plan]
+
+    def idle(self, collective: Collective, size_bytes: int) -> Plan:
+        """The plan for a network without congestion."""
+        return self.idle_of(collective, size_bytes)
+
+    def options(
+        self, collective: Collective, size_bytes: int, findings: Sequence[Finding], current: Plan
+    ) -> Sequence[Option]:
+        """Plans for the network as the findings describe it, best prediction first; `current` is among them."""
+        found = candidates(
+            self._congested(findings),
+            collective,
+            size_bytes,
+            self.policy,
+            current,
+            self.idle(collective, size_bytes),
+            bitwise=self.bitwise,
+            baseline=self.cluster,
+        )
+        return [Option(option.plan, option.predicted_s, option.bottleneck) for option in found]
+
+    def predict(self, collective: Collective, size_bytes: int, findings: Sequence[Finding], plan: Plan) -> Option:
+        """What the model says of one plan."""
+        prediction = predict(plan, self._congested(findings), collective, size_bytes)
+        return Option(plan, prediction.time_s, prediction.bottleneck_name)
+
+    def limit_s(self, collective: Collective, size_bytes: int, findings: Sequence[Finding]) -> float | None:
+        """The lower bound that no plan can beat, seconds."""
+        return lower_bound(self._congested(findings), collective, size_bytes).time_s
+
+    def _congested(self, findings: Sequence[Finding]) -> Cluster:
+        """Nominal rates, scaled by each finding's ratio: what flows carry of a free link is below its nominal rate,
+        and the links without a finding are given with theirs."""
+        scaled = [replace(finding, capacity_Bps=finding.ratio * self._nominal_Bps(finding)) for finding in findings]
+        return findings_to_cluster(self.cluster, scaled)
+
+    def _nominal_Bps(self, finding: Finding) -> float:
+        host = self.cluster.hosts[finding.host]
+        match finding.kind:
+            case LinkKind.UPLINK:
+                return host.uplink_Bps
+            case LinkKind.DOWNLINK:
+                return host.downlink_Bps
+            case LinkKind.PATH if finding.peer is not None:
+                return min(host.uplink_Bps, self.cluster.hosts[finding.peer].downlink_Bps)
+            case _:
+                return finding.baseline_Bps

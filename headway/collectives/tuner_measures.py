@@ -1,0 +1,64 @@
+"""What the tuner computes from the measures of an epoch. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+from headway.cluster.model import LinkKind
+from headway.collectives.verdict import OperationTime
+from headway.observe.findings import Finding
+
+
+def link_key(finding: Finding) -> Hashable:
+    """Which link a finding is about."""
+    return (finding.kind, finding.host, finding.peer)
+
+
+def bucket(op: OperationTime) -> Hashable:
+    """What an operation's time is compared with: times per byte of the same collective within a factor of two."""
+    return (op.collective, op.size_bytes.bit_length())
+
+
+def times_by_key(operations: Sequence[OperationTime] | deque[OperationTime]) -> dict[Hashable, list[float]]:
+    """Seconds per byte of the operations, by bucket."""
+    times: dict[Hashable, list[float]] = defaultdict(list)
+    for op in operations:
+        times[bucket(op)].append(op.duration_s / op.size_bytes)
+    return times
+
+
+def typical_size(operations: Sequence[OperationTime] | deque[OperationTime]) -> int:
+    """The size that takes the most time in all."""
+    spent_s: dict[int, float] = defaultdict(float)
+    for op in operations:
+        spent_s[op.size_bytes] += op.duration_s
+    return max(spent_s, key=lambda size: (spent_s[size], size))
+
+
+def epoch_weight(operation_s: float, aim_s: float) -> float:
+    """As many operations as take `aim_s`, at least one, at most 512 (which bounds a report's size)."""
+    return float(max(1, min(512, round(aim_s / max(operation_s, 1e-6)))))
+
+
+def lead_operations(operation_s: float, round_trip_s: float) -> int:
+    """Operations that hide a round trip to the deciding rank; none where it is below a tenth of an operation."""
+    return 0 if operation_s >= 10 * round_trip_s else max(1, min(16, math.ceil(round_trip_s / max(operation_s, 1e-6))))
+
+
+def hypotheses(findings: Sequence[Finding]) -> list[tuple[Finding, ...]]:
+    """All findings together; then, for doubtful ones, each alone with the sure ones, and the path between two."""
+    sure = tuple(finding for finding in findings if finding.certain)
+    doubtful = [finding for finding in findings if not finding.certain]
+    ways = [tuple(findings)]
+    if len(doubtful) < 2:
+        return ways
+    ways += [(*sure, finding) for finding in doubtful]
+    ups = [finding for finding in doubtful if finding.kind is LinkKind.UPLINK]
+    downs = [finding for finding in doubtful if finding.kind is LinkKind.DOWNLINK]
+    if len(ups) == len(downs) == 1 and ups[0].host != downs[0].host:
+        path = replace(ups[0], kind=LinkKind.PATH, peer=downs[0].host)
+        ways.append((*sure, path))
+    return ways

@@ -1,0 +1,174 @@
+"""Which links explain that some flows of one epoch were slow.
+
+A flow is *held back* in a bin when the network limited it for most of the bin while neither its host's uplink nor its
+peer's downlink was full: a full link explains why a flow on it waits. A flow that is held back for a large part of the
+epoch is *slow*, and some link on its way has lost capacity:
+
+1. a host's uplink or downlink, where most of its flows (two or more) are slow: one cause explains them all;
+2. else the end that no other traffic has shown to be free;
+3. else, when both ends are shown to be free, the path between the two;
+4. else (a ring: each flow is alone on both its ends) the end whose queue delays the acknowledgements of *other*
+   flows: those of flows into host a leave through a's uplink, those of flows out of b arrive through b's downlink;
+5. else both ends, marked as uncertain. A plan that spares both costs little more than one that spares one, and
+   shows the truth, because it has more flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headway.cluster.model import LinkKind
+from headway.observe.thresholds import Thresholds
+from headway.observe.view import EpochView, LinkKey
+
+CapacityOf = Callable[[LinkKey], float | None]
+"""What a link carries when it is free, bytes per second; None while nothing is known of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowFlow:
+    """One pair of hosts whose traffic was held back.
+
+    Attributes:
+        index: of the pair in the view.
+        share: part of the epoch that it was held back, 0 to 1.
+        held: (B,) the bins in which it was.
+    """
+
+    index: int
+    share: float
+    held: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A link that explains slow flows in one epoch.
+
+    Attributes:
+        link: which.
+        capacity_Bps: what the job got of it while it held flows back.
+        share: part of the epoch that it held flows back, 0 to 1.
+        samples: flow samples behind it.
+        certain: whether no other link explains the same flows.
+    """
+
+    link: LinkKey
+    capacity_Bps: float
+    share: float
+    samples: int
+    certain: bool
+
+
+def slow_flows(view: EpochView, free_Bps: CapacityOf, thresholds: Thresholds) -> list[SlowFlow]:
+    """The pairs that were held back for at least `slow_share` of the epoch.
+
+    Of several, those that the network limited for clearly less time than the worst are left out: a flow that waits
+    for data from a slow one looks slow itself for as long as its last bytes take a round trip.
+    """
+    if view.span_s <= 0:
+        return []
+    found: list[tuple[SlowFlow, float]] = []
+    for index, (src, dst) in enumerate(view.pairs):
+        up = free_Bps(LinkKey(LinkKind.UPLINK, src))
+        down = free_Bps(LinkKey(LinkKind.DOWNLINK, dst))
+        if up is None or down is None:
+            continue
+        limited = view.limited[index] >= thresholds.limited_share
+        share = np.where(limited, view.limited[index], 1.0)
+        full = np.maximum(view.up_Bps[src] / up, view.down_Bps[dst] / down) / share >= thresholds.slow_ratio
+        held = limited & ~full
+        part = float(view.bin_s[held].sum()) / view.span_s
+        if part >= thresholds.slow_share:
+            phi = float((view.limited[index] * view.bin_s).sum()) / view.span_s
+            found.append((SlowFlow(index, part, tuple(bool(value) for value in held)), phi))
+    worst = max((phi for _, phi in found), default=0.0)
+    return [flow for flow, phi in found if phi >= thresholds.follower_share * worst]
+
+
+def blame(view: EpochView, slow: Sequence[SlowFlow], free_Bps: CapacityOf, thresholds: Thresholds) -> list[Suspect]:
+    """The links that explain the slow flows, fewest first choice."""
+    suspects: list[Suspect] = []
+    left = {flow.index: flow for flow in slow}
+    while left:
+        link = _shared_cause(view, left)
+        if link is None:
+            break
+        covered = [left.pop(index) for index in view.flows_of(link) if index in left]
+        suspects.append(_suspect(view, link, covered, certain=True))
+    for flow in left.values():
+        src, dst = view.pairs[flow.index]
+        up, down = LinkKey(LinkKind.UPLINK, src), LinkKey(LinkKind.DOWNLINK, dst)
+        links = [link for link in (up, down) if not _shown_free(view, link, flow.index, free_Bps, thresholds)]
+        if not links:
+            links = [LinkKey(LinkKind.PATH, src, dst)]
+        elif len(links) == 2:
+            told = _end_with_queue(view, flow.index, thresholds)
+            links = [told] if told is not None else links
+        suspects += [_suspect(view, link, [flow], certain=len(links) == 1) for link in links]
+    return _merged(suspects)
+
+
+def _shared_cause(view: EpochView, left: dict[int, SlowFlow]) -> LinkKey | None:
+    """The uplink or downlink most of whose flows are slow, covering the most of them; None when there is none."""
+    best: LinkKey | None = None
+    most = 1
+    for index in left:
+        src, dst = view.pairs[index]
+        for link in (LinkKey(LinkKind.UPLINK, src), LinkKey(LinkKind.DOWNLINK, dst)):
+            flows = view.flows_of(link)
+            covered = sum(flow in left for flow in flows)
+            if covered > most and covered >= 0.6 * len(flows):
+                best, most = link, covered
+    return best
+
+
+def _shown_free(view: EpochView, link: LinkKey, flow: int, free_Bps: CapacityOf, thresholds: Thresholds) -> bool:
+    capacity = free_Bps(link)
+    shown = view.shown_Bps(link, without=flow)
+    return shown is not None and capacity is not None and shown >= thresholds.slow_ratio * capacity
+
+
+def _end_with_queue(view: EpochView, flow: int, thresholds: Thresholds) -> LinkKey | None:
+    src, dst = view.pairs[flow]
+    into_src = _typical([view.queue_s[k] for k, pair in enumerate(view.pairs) if pair[1] == src and k != flow])
+    out_of_dst = _typical([view.queue_s[k] for k, pair in enumerate(view.pairs) if pair[0] == dst and k != flow])
+    own = float(view.queue_s[flow])
+    if into_src is None or out_of_dst is None or np.isnan(own):
+        return None
+    least_s = thresholds.queue_share * own
+    if out_of_dst >= max(least_s, thresholds.queue_contrast * into_src):
+        return LinkKey(LinkKind.DOWNLINK, dst)
+    if into_src >= max(least_s, thresholds.queue_contrast * out_of_dst):
+        return LinkKey(LinkKind.UPLINK, src)
+    return None
+
+
+def _typical(values: Sequence[float]) -> float | None:
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.median(known)) if known else None
+
+
+def _suspect(view: EpochView, link: LinkKey, flows: Sequence[SlowFlow], *, certain: bool) -> Suspect:
+    held = np.logical_or.reduce(np.array([flow.held for flow in flows], dtype=np.bool_))
+    indices = [flow.index for flow in flows]
+    limited = view.limited[indices].max(axis=0)[held]
+    return Suspect(
+        link=link,
+        capacity_Bps=float(np.median(view.total_Bps(link)[held] / limited)),
+        share=float(view.bin_s[held].sum()) / view.span_s,
+        samples=sum(view.samples[index] for index in indices),
+        certain=certain,
+    )
+
+
+def _merged(suspects: Sequence[Suspect]) -> list[Suspect]:
+    """One entry per link: the surest, and of equals the one that held flows back the longest."""
+    best: dict[LinkKey, Suspect] = {}
+    for suspect in suspects:
+        known = best.get(suspect.link)
+        if known is None or (suspect.certain, suspect.share) > (known.certain, known.share):
+            best[suspect.link] = suspect
+    return list(best.values())

@@ -1,0 +1,209 @@
+"""Summaries of an epoch into findings: who lost how much capacity, steady or intermittent.
+
+The classes are REACT's: congestion that holds for some epochs in a row at about the same strength is steady; what is
+strong or erratic but does not last is intermittent, and asks for more epochs before anything is done about it.
+
+Under a plan that already spares a congested link, that link's flows no longer hold the operation back, so they are no
+longer slow in the sense of `blame`. A known finding is therefore kept by weaker evidence: the link is still in
+demand, has not shown its free rate, and still has a queue that other flows of the same hosts do not see. Where round
+trips are unknown, the finding ends, and the tuner's trial of the idle plan finds out.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headway.cluster.model import Cluster, LinkKind
+from headway.observe.baseline import Baseline
+from headway.observe.blame import Suspect, blame, slow_flows
+from headway.observe.findings import Finding, Pattern
+from headway.observe.summary import RankSummary
+from headway.observe.thresholds import Thresholds
+from headway.observe.view import EpochView, LinkKey, view_epoch
+
+
+@dataclass
+class _Track:
+    """What is remembered of one suspected link."""
+
+    since_s: float
+    seen_s: float
+    slow: deque[bool]
+    capacities_Bps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
+    run_s: float = 0.0
+    run_share: float = 1.0
+    steady: bool = False
+    certain: bool = False
+    samples: int = 0
+
+    @property
+    def run(self) -> int:
+        """How many of the latest epochs in a row were slow."""
+        return next((k for k, slow in enumerate(reversed(self.slow)) if not slow), len(self.slow))
+
+    @property
+    def clear_run(self) -> int:
+        """How many of the latest epochs in a row were not slow."""
+        return next((k for k, slow in enumerate(reversed(self.slow)) if slow), len(self.slow))
+
+
+class Detector:
+    """Follows the links of one cluster from epoch to epoch. Deterministic: the same epochs give the same findings.
+
+    Args:
+        cluster: hosts with their nominal rates.
+        thresholds: when slow is congested.
+        trust_nominal: whether the nominal rates are the true ones; see `Baseline`.
+    """
+
+    def __init__(self, cluster: Cluster, thresholds: Thresholds | None = None, *, trust_nominal: bool = True) -> None:
+        self._cluster = cluster
+        self._thresholds = thresholds or Thresholds()
+        self._baseline = Baseline(trust_nominal=trust_nominal)
+        self._tracks: dict[LinkKey, _Track] = {}
+
+    def update(self, now_s: float, summaries: Sequence[RankSummary], *, idle_plan: bool = True) -> list[Finding]:
+        """Take in one epoch; returns what is congested now, worst first.
+
+        Args:
+            now_s: the end of the epoch on the deciding rank's clock.
+            summaries: of all ranks that sent one.
+            idle_plan: whether the idle plan was in force. Baselines are learned under it alone: a plan that spares a
+                link never shows what that link could carry.
+        """
+        view = view_epoch(self._cluster, summaries)
+        if view is None:
+            self._drop_stale(now_s)
+            return self._findings()
+        shown = self._shown(view)
+        slow = slow_flows(view, lambda link: self._free_Bps(link, shown), self._thresholds)
+        suspects = blame(view, slow, lambda link: self._free_Bps(link, shown), self._thresholds)
+        self._follow(now_s, view, suspects, shown)
+        self._drop_stale(now_s)
+        if idle_plan and not suspects and not self._tracks:
+            self._baseline.learn(shown)
+        return self._findings(shown)
+
+    def _shown(self, view: EpochView) -> dict[Hashable, float]:
+        shown: dict[Hashable, float] = {}
+        for host in range(len(self._cluster.hosts)):
+            for kind in (LinkKind.UPLINK, LinkKind.DOWNLINK):
+                link = LinkKey(kind, host)
+                rate = view.shown_Bps(link)
+                if rate is not None:
+                    shown[link] = rate / self._nominal_Bps(link)
+        return shown
+
+    def _nominal_Bps(self, link: LinkKey) -> float:
+        host = self._cluster.hosts[link.host]
+        if link.kind is LinkKind.UPLINK:
+            return host.uplink_Bps
+        if link.kind is LinkKind.DOWNLINK or link.peer is None:
+            return host.downlink_Bps
+        given = self._cluster.paths.get((link.host, link.peer), float("inf"))
+        return min(given, host.uplink_Bps, self._cluster.hosts[link.peer].downlink_Bps)
+
+    def _free_Bps(self, link: LinkKey, shown: Mapping[Hashable, float]) -> float | None:
+        factor = self._baseline.factor(link, shown)
+        return None if factor is None else factor * self._nominal_Bps(link)
+
+    def _follow(
+        self, now_s: float, view: EpochView, suspects: Sequence[Suspect], shown: Mapping[Hashable, float]
+    ) -> None:
+        limits = self._thresholds
+        by_link = {suspect.link: suspect for suspect in suspects}
+        if any(suspect.certain for suspect in suspects):
+            self._forget_alternatives(by_link)
+        for link, suspect in by_link.items():
+            track = self._tracks.get(link)
+            if track is None:
+                track = _Track(now_s - view.span_s, now_s, deque(maxlen=limits.memory_epochs))
+                self._tracks[link] = track
+            if track.run == 0:
+                track.run_s, track.run_share = 0.0, 1.0
+            track.slow.append(True)
+            track.seen_s = now_s
+            track.capacities_Bps.append(suspect.capacity_Bps)
+            track.run_s += view.span_s
+            track.run_share = min(track.run_share, suspect.share)
+            track.certain = suspect.certain
+            track.samples += suspect.samples
+            if (
+                track.run >= limits.steady_epochs
+                and track.run_s >= limits.steady_s
+                and track.run_share >= limits.steady_share
+                and _variation(track.capacities_Bps) <= limits.steady_variation
+            ):
+                track.steady = True
+        for link, track in list(self._tracks.items()):
+            if link in by_link:
+                continue
+            still = self._still_slow(view, link, shown)
+            if still is None:
+                continue
+            track.seen_s = now_s
+            track.slow.append(still)
+            if still:
+                track.run_s += view.span_s
+            elif track.clear_run >= limits.clear_epochs and (track.steady or not self._recurs(track)):
+                del self._tracks[link]
+
+    def _forget_alternatives(self, by_link: Mapping[LinkKey, Suspect]) -> None:
+        """A sure suspect now ends the doubtful ones of before that nothing speaks for any more."""
+        for link, track in list(self._tracks.items()):
+            if link not in by_link and not track.certain:
+                del self._tracks[link]
+
+    def _recurs(self, track: _Track) -> bool:
+        return sum(track.slow) >= 3 and track.clear_run <= self._thresholds.memory_epochs // 2
+
+    def _still_slow(self, view: EpochView, link: LinkKey, shown: Mapping[Hashable, float]) -> bool | None:
+        """Whether weaker evidence keeps a finding; None when the epoch says nothing about its link."""
+        flows = view.flows_of(link)
+        if not flows:
+            return None
+        free = self._free_Bps(link, shown)
+        carried = view.shown_Bps(link)
+        if carried is None or free is None:
+            return None
+        if carried >= self._thresholds.slow_ratio * free or link.kind is LinkKind.PATH:
+            return False
+        excess_s = view.queue_excess_s(link)
+        if excess_s is None or view.demand(link) < self._thresholds.limited_share:
+            return False
+        own_s = statistics.median(float(view.queue_s[flow]) for flow in flows)
+        return excess_s >= self._thresholds.queue_share * own_s > 0
+
+    def _drop_stale(self, now_s: float) -> None:
+        for link, track in list(self._tracks.items()):
+            if now_s - track.seen_s > self._thresholds.stale_s:
+                del self._tracks[link]
+
+    def _findings(self, shown: Mapping[Hashable, float] | None = None) -> list[Finding]:
+        findings = []
+        for link, track in self._tracks.items():
+            free = self._free_Bps(link, shown or {})
+            if free is None:
+                continue
+            findings.append(
+                Finding(
+                    kind=link.kind,
+                    host=link.host,
+                    peer=link.peer,
+                    capacity_Bps=min(statistics.median(track.capacities_Bps), free),
+                    baseline_Bps=free,
+                    pattern=Pattern.STEADY if track.steady else Pattern.INTERMITTENT,
+                    since_s=track.since_s,
+                    samples=track.samples,
+                    certain=track.certain,
+                )
+            )
+        return sorted(findings, key=lambda finding: finding.ratio)
+
+
+def _variation(values: Sequence[float]) -> float:
+    mean = statistics.fmean(values)
+    return statistics.pstdev(values) / mean if mean > 0 else 0.0

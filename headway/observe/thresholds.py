@@ -1,0 +1,50 @@
+"""The numbers that the detector judges by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When a flow is slow, and when slowness is congestion.
+
+    "Ours" marks a value that no paper gives; `bench/detector.py` measures how well they do, on seeds other than those
+    they were chosen on.
+
+    Attributes:
+        slow_ratio: below this part of a free link's rate a link is congested (1). Clean runs read 0.81 and up,
+            congested ones 0.56 and down, on 8 emulated hosts.
+        limited_share: a bin counts when the network limited the flow for this part of it (1). Ours.
+        slow_share: a flow is slow when it was held back for this part of an epoch (1). Ours: with stars at every
+            rank, a downlink at half its rate holds flows back for the last 0.54 of an operation.
+        steady_share: congestion is steady when it holds flows back for this part of its epochs (1). Ours.
+        follower_share: of slow flows, those limited for less than this part of the worst one's time only wait for
+            it (1). Ours.
+        queue_share: a queue on the way of other flows' acknowledgements counts from this part of the slow flow's
+            own queueing (1). Ours.
+        queue_contrast: how many times longer it must be than at the other end (1). Ours.
+        steady_epochs: epochs in a row that make congestion steady (count). REACT asks for k epochs in a row without
+            giving k; two is the least that is not one.
+        steady_s: least time in operations that those epochs must cover (s). Ours: longer than a burst of load or a
+            recovery from a loss.
+        steady_variation: largest coefficient of variation of the capacity from epoch to epoch of a steady finding (1).
+            REACT names such a limit without giving it.
+        clear_epochs: epochs in a row without it that end a finding (count). Ours.
+        memory_epochs: how many epochs intermittent congestion is remembered for (count). Ours.
+        stale_s: a finding about a link that carries nothing is dropped after this time (s). Ours.
+    """
+
+    slow_ratio: float = 0.70
+    limited_share: float = 0.6
+    slow_share: float = 0.4
+    steady_share: float = 0.6
+    follower_share: float = 0.85
+    queue_share: float = 0.4
+    queue_contrast: float = 2.0
+    steady_epochs: int = 2
+    steady_s: float = 1.0
+    steady_variation: float = 0.35
+    clear_epochs: int = 2
+    memory_epochs: int = 8
+    stale_s: float = 20.0
