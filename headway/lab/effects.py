@@ -1,0 +1,152 @@
+"""What events do to links: pure. An event is one effect per target; a link's settings are a fold over all in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headway.cluster.model import Cluster, Host, Rack
+from headway.lab.scenario import BwEvent, DelayEvent, Event, LoadEvent, LossEvent, Scenario
+from headway.lab.topology import LinkId, LinkSettings, Topology
+
+WIRE_ALPHA_S = 100e-6
+"""Time of one hop of an empty message on the emulated switch, without the scenario's own latency."""
+_LEAST_SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One event at one target: the links it concerns, and what it does to them."""
+
+    event: Event
+    target: str
+
+    def concerns(self, link: LinkId) -> bool:
+        """Whether it changes that link."""
+        path = self.event.path
+        same_path = path is None or link.path == path
+        return link.owner == self.target and link.direction in self.event.directions and same_path
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it is background load."""
+        return isinstance(self.event, LoadEvent)
+
+    @property
+    def impairs(self) -> bool:
+        """Whether the link must have been built for delay and loss."""
+        return isinstance(self.event, (DelayEvent, LossEvent))
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        return self.event.what(self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLeg:
+    """Background load in one direction at one target.
+
+    Attributes:
+        rate_Bps: UDP rate on the wire; 0 for TCP. flows: number of TCP flows; 0 for UDP.
+        source, sink: namespaces. sink_address: what to send to.
+        device: the source's interface.
+    """
+
+    source: str
+    sink: str
+    sink_address: str
+    device: str
+    rate_Bps: float = 0.0
+    flows: int = 0
+
+
+def effects_of(event: Event, targets: Sequence[str]) -> tuple[Effect, ...]:
+    """One effect per target."""
+    return tuple(Effect(event, target) for target in targets)
+
+
+def link_settings(topology: Topology, in_force: Sequence[Sequence[Effect]]) -> dict[LinkId, LinkSettings]:
+    """Every link as it should be: the least of the rates, the sum of the delays, losses independent of each other."""
+    result = {}
+    for link in topology.links:
+        settings = LinkSettings(rate_Bps=link.rate_Bps, delay_s=link.delay_s)
+        for effect in (effect for group in in_force for effect in group if effect.concerns(link.id)):
+            settings = _with(settings, effect.event, link.rate_Bps)
+        result[link.id] = settings
+    return result
+
+
+def _with(settings: LinkSettings, event: Event, base_Bps: float) -> LinkSettings:
+    if isinstance(event, BwEvent):
+        return replace(settings, rate_Bps=min(settings.rate_Bps, event.rate.of(base_Bps)))
+    if isinstance(event, DelayEvent):
+        delay, jitter = settings.delay_s + event.delay, settings.jitter_s + event.jitter
+        return replace(settings, delay_s=delay, jitter_s=jitter)
+    if isinstance(event, LossEvent):
+        return replace(settings, loss=1 - (1 - settings.loss) * (1 - event.loss))
+    return settings
+
+
+def load_legs(topology: Topology, prefix: str, effect: Effect) -> tuple[LoadLeg, ...]:
+    """Where an effect's background load is sent from and to; none for other effects."""
+    event = effect.event
+    if not isinstance(event, LoadEvent):
+        return ()
+    legs = []
+    for link in topology.links:
+        if not effect.concerns(link.id):
+            continue
+        near, far = _ends(topology, link.id)
+        source, sink = (near, far) if link.id.direction == "up" else (far, near)
+        rate = event.udp.of(link.rate_Bps) if event.udp is not None else 0.0
+        legs.append(LoadLeg(prefix + source[0], prefix + sink[0], sink[1], source[2], rate, event.tcp or 0))
+    return tuple(legs)
+
+
+def _ends(topology: Topology, link: LinkId) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+    """(namespace, address, interface) at the owner's end of a link, and at its other end."""
+    for host in topology.hosts:
+        if host.name == link.owner:
+            out, address = topology.outs[host.rack]
+            return (host.neighbour, host.neighbour_address, "eth0"), (out, address, "eth0")
+    assert link.path is not None
+    out, address = topology.outs[topology.rack_names.index(link.owner)]
+    return (out, address, "eth0"), ("core", topology.core_addresses[link.path], f"s{link.path}")
+
+
+def cluster(scenario: Scenario, topology: Topology, in_force: Sequence[Sequence[Effect]]) -> Cluster:
+    """What is left for a job on each link: rates on the wire, bytes per second."""
+    settings = link_settings(topology, in_force)
+    left = {link: _left(link, settings[link].rate_Bps, topology, in_force) for link in settings}
+    delay = max((s.delay_s for link, s in settings.items() if link.path is None), default=0.0)
+    between = max((s.delay_s for link, s in settings.items() if link.path is not None), default=0.0)
+    hosts = tuple(
+        Host(h.name, left[LinkId(h.name, "up")], left[LinkId(h.name, "down")], scenario.rack_of(h.rank))
+        for h in topology.hosts
+    )
+    racks = tuple(
+        Rack(name, *(sum(left[i] for i in left if i.owner == name and i.direction == d) for d in ("up", "down")))
+        for name in scenario.rack_names
+    )
+    alpha = WIRE_ALPHA_S + 2 * delay + 2 * between
+    return Cluster(hosts=hosts, host_of=tuple(range(len(hosts))), racks=racks, alpha_s=alpha)
+
+
+def _left(link: LinkId, rate_Bps: float, topology: Topology, in_force: Sequence[Sequence[Effect]]) -> float:
+    base = topology.link(link).rate_Bps
+    udp, flows = 0.0, 0
+    for effect in (effect for group in in_force for effect in group if effect.concerns(link)):
+        if isinstance(effect.event, LoadEvent):
+            udp += effect.event.udp.of(base) if effect.event.udp is not None else 0.0
+            flows += effect.event.tcp or 0
+    return max(rate_Bps - udp, _LEAST_SHARE * rate_Bps) / (flows + 1)
+
+
+def describe(settings: Mapping[LinkId, LinkSettings]) -> list[str]:
+    """Links with delay or loss, in words."""
+    return [
+        f"{link}: {s.delay_s * 1e3:g} ms, loss {s.loss * 100:g} %"
+        for link, s in settings.items()
+        if s.delay_s or s.loss
+    ]

@@ -1,0 +1,102 @@
+"""Reading scenarios: from a file, or from those that come with Headway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from headway.errors import UsageError
+from headway.lab.scenario import FROM_TEXT, BwEvent, DelayEvent, Event, LoadEvent, LossEvent, Scenario
+
+SHIPPED = Path(__file__).parent / "scenarios"
+_EVENT_TYPES: dict[str, type[Event]] = {"bw": BwEvent, "delay": DelayEvent, "loss": LossEvent, "load": LoadEvent}
+_DEEPEST = 8
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the scenarios that come with Headway."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+
+
+def load_scenario(name: str | Path) -> Scenario:
+    """A scenario by path, or by the name of a shipped one. UsageError names file and field of what is wrong."""
+    path = _locate(str(name), Path.cwd())
+    return parse_scenario(_merged(path, ()), where=str(path))
+
+
+def parse_scenario(data: Mapping[str, object], *, where: str) -> Scenario:
+    """A scenario from the mapping that a file holds."""
+    try:
+        return Scenario.model_validate(data, context=FROM_TEXT)
+    except ValidationError as error:
+        raise _usage_error(error, where) from None
+
+
+def parse_event(data: Mapping[str, object], *, where: str = "event") -> Event:
+    """One event as a file would hold it, e.g. {"id": "x", "type": "load", "target": "host3", "udp": "50%"}."""
+    kind = _EVENT_TYPES.get(str(data.get("type")))
+    if kind is None:
+        raise UsageError(
+            f"{data.get('type')!r} is no type of event",
+            where=f"{where}: type",
+            hint=f"one of {', '.join(_EVENT_TYPES)}",
+        )
+    try:
+        return kind.model_validate(data, context=FROM_TEXT)
+    except ValidationError as error:
+        raise _usage_error(error, where) from None
+
+
+def _usage_error(error: ValidationError, where: str) -> UsageError:
+    first = error.errors()[0]
+    parts = [part for part in first["loc"] if part not in (*_EVENT_TYPES, "int") and "[" not in str(part)]
+    field = ".".join(str(part) for part in parts)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "there is no such field"
+    more = len(error.errors()) - 1
+    hint = "see docs/lab.md for the fields" if not more else f"and {more} more; see docs/lab.md for the fields"
+    return UsageError(message, where=f"{where}: {field}" if field else where, hint=hint)
+
+
+def _locate(name: str, base: Path) -> Path:
+    if "/" not in name and not name.endswith((".yaml", ".yml")):
+        path = SHIPPED / f"{name}.yaml"
+        if path.is_file():
+            return path
+        raise UsageError(f"there is no scenario {name!r}", hint=f"a path, or one of {', '.join(shipped())}")
+    path = base / name
+    if not path.is_file():
+        raise UsageError("there is no such file", where=str(path))
+    return path
+
+
+def _merged(path: Path, children: tuple[Path, ...]) -> dict[str, object]:
+    """The file's mapping laid over that of the scenario it extends."""
+    if path in children or len(children) > _DEEPEST:
+        raise UsageError("a scenario extends itself", where=f"{path}: extends")
+    try:
+        data: object = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(" ".join(str(error).split()), where=str(path)) from None
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise UsageError("a scenario is a mapping of fields", where=str(path))
+    own: dict[str, object] = dict(data)
+    parent = own.pop("extends", None)
+    own.setdefault("name", path.stem)
+    if parent is None:
+        return own
+    if not isinstance(parent, str):
+        raise UsageError("must be a scenario's name or path", where=f"{path}: extends")
+    return _overlay(_merged(_locate(parent, path.parent), (*children, path)), own)
+
+
+def _overlay(below: dict[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = _overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result

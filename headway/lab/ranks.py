@@ -1,0 +1,208 @@
+"""One command on every host, with torchrun's environment; the first failure ends all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MASTER_PORT = 29500
+GRACE_S = 5.0
+_READ = 1 << 16
+_TICK_S = 0.1
+
+
+class HostLike(Protocol):
+    """What is needed of a host."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Its IPv4 address."""
+        ...
+
+
+class LabLike(Protocol):
+    """What is needed of a lab."""
+
+    @property
+    def hosts(self) -> Sequence[HostLike]:
+        """The hosts, in rank order."""
+        ...
+
+    def popen(
+        self, host: str | int, argv: Sequence[str], *, env: Mapping[str, str] | None = ..., stdout: int | None = ...,
+        stderr: int | None = ..., cwd: str | Path | None = ...,
+    ) -> subprocess.Popen[bytes]:  # fmt: skip
+        """Start a command on a host."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended. `failure` says which host failed and how, or is empty; `codes` has every rank's exit status."""
+
+    failure: str
+    codes: tuple[int, ...]
+    duration_s: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank ended with 0."""
+        return not self.failure
+
+
+def rank_environment(hosts: Sequence[HostLike], rank: int) -> dict[str, str]:
+    """What torchrun sets, for one process per node, and what makes output and threads behave as under it."""
+    size = str(len(hosts))
+    return {
+        "RANK": str(rank), "WORLD_SIZE": size, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(rank), "GROUP_WORLD_SIZE": size, "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": size,
+        "ROLE_NAME": "default", "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(MASTER_PORT),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
+    }  # fmt: skip
+
+
+class _Output:
+    """Cuts one stream of one rank into lines."""
+
+    def __init__(self, host: str, error: bool, emit: Callable[[str, str, bool], None]) -> None:
+        self.host, self.error, self.emit, self.rest = host, error, emit, b""
+
+    def feed(self, data: bytes) -> None:
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.emit(self.host, line.decode(errors="replace"), self.error)
+
+    def finish(self) -> None:
+        if self.rest:
+            self.emit(self.host, self.rest.decode(errors="replace"), self.error)
+            self.rest = b""
+
+
+def run_ranks(
+    lab: LabLike, argv: Sequence[str], *, env: Mapping[str, str] | None, on_line: Callable[[str, str], None] | None,
+    echo: bool, limit_s: float | None,
+) -> RunResult:  # fmt: skip
+    """See `Lab.run_ranks`. An exception (Ctrl-C, or one from `on_line`) ends all ranks too before it goes on."""
+
+    def emit(host: str, line: str, error: bool) -> None:
+        if echo:
+            stream = sys.stderr if error else sys.stdout
+            stream.write(f"[{host}] {line}\n")
+            stream.flush()
+        if on_line is not None:
+            on_line(host, line)
+
+    begun = time.monotonic()
+    processes: list[subprocess.Popen[bytes]] = []
+    failure = ""
+    with selectors.DefaultSelector() as selector:
+        try:
+            for rank, host in enumerate(lab.hosts):
+                environment = {**rank_environment(lab.hosts, rank), **(env or {})}
+                process = lab.popen(rank, argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                processes.append(process)
+                for stream, error in ((process.stdout, False), (process.stderr, True)):
+                    assert stream is not None
+                    selector.register(stream, selectors.EVENT_READ, _Output(host.name, error, emit))
+            failure = _watch(lab, processes, selector, None if limit_s is None else begun + limit_s)
+        finally:
+            _end(processes)
+            _drain(selector)
+            for process in processes:
+                for pipe in (process.stdout, process.stderr):
+                    if pipe is not None:
+                        pipe.close()
+    codes = tuple(process.returncode for process in processes)
+    return RunResult(failure, codes, time.monotonic() - begun)
+
+
+def _watch(
+    lab: LabLike, processes: list[subprocess.Popen[bytes]], selector: selectors.BaseSelector, deadline: float | None
+) -> str:
+    """Pass output on until all have ended well, one has failed, or time is up; what failed, in words."""
+    running = dict(enumerate(processes))
+    while running:
+        _pump(selector, _TICK_S)
+        for rank, process in list(running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del running[rank]
+            if code != 0:
+                return f"rank {rank} on {lab.hosts[rank].name} {_how(code)}"
+        if deadline is not None and time.monotonic() > deadline:
+            names = ", ".join(f"rank {rank} on {lab.hosts[rank].name}" for rank in running)
+            return f"time is up, and {names} had not ended"
+    return ""
+
+
+def _how(code: int) -> str:
+    if code > 0:
+        return f"exited with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _pump(selector: selectors.BaseSelector, wait_s: float) -> bool:
+    """Read what is there; whether anything was."""
+    if not selector.get_map():
+        time.sleep(wait_s)
+        return False
+    ready = selector.select(wait_s)
+    for key, _ in ready:
+        output = key.data
+        assert isinstance(output, _Output)
+        data = os.read(key.fd, _READ)
+        if data:
+            output.feed(data)
+        else:
+            output.finish()
+            selector.unregister(key.fileobj)
+    return bool(ready)
+
+
+def _drain(selector: selectors.BaseSelector) -> None:
+    """What was written before the end."""
+    while selector.get_map() and _pump(selector, 0):
+        pass
+    for key in list(selector.get_map().values()):
+        assert isinstance(key.data, _Output)
+        key.data.finish()
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask the ranks that still run to end, then kill what is left of them and of their children."""
+    _signal(processes, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_S
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+    _signal(processes, signal.SIGKILL, also_ended=True)
+    for process in processes:
+        process.wait()
+
+
+def _signal(processes: Sequence[subprocess.Popen[bytes]], number: int, *, also_ended: bool = False) -> None:
+    for process in processes:
+        if also_ended or process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)  # its own group: see Lab.popen
