@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from headway.decide.journal import DecisionRecord, FailureRecord, FindingRecord,
 from headway.report.figures import Reaction, Summary, reactions, summarise
 from headway.report.runs import Run, Span
 
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 OPTIONS_TOLD = 3  # plans named beside the chosen one; the rest are only counted
 
 
@@ -67,7 +69,7 @@ def tell(run: Run, *, first: int | None = None, last: int | None = None) -> Stor
         title=run.label,
         setting=_setting(run),
         timeline=wanted,
-        verdict=[_verdict(r) for r in reactions(run)],
+        verdict=[_verdict(run, r) for r in reactions(run)],
         closing=_closing(run, summary),
         summary=summary,
     )
@@ -154,7 +156,7 @@ def _decisions(run: Run) -> Iterator[Moment]:
         gone = [f"The {link} is free again." for link in seen if link not in found]
         seen = found
         quiet = decision.action == "hold" and not news and not gone
-        if held and (not quiet or decision.reason != held[-1].reason or decision.plan_after != held[-1].plan_after):
+        if held and (not quiet or _gist(decision) != _gist(held[-1])):
             yield _hold(run, held)
             held = []
         if news or gone:
@@ -165,6 +167,11 @@ def _decisions(run: Run) -> Iterator[Moment]:
             yield Moment(now_s, decision.from_operation, decision.action, decision_words(decision))
     if held:
         yield _hold(run, held)
+
+
+def _gist(hold: DecisionRecord) -> tuple[str, str]:
+    """Holds alike in this are told as one: the figures in a reason differ from epoch to epoch."""
+    return hold.plan_after, _NUMBER.sub("#", hold.reason)
 
 
 def _changed(before: FindingRecord | None, now: FindingRecord) -> bool:
@@ -184,7 +191,7 @@ def _finding(finding: FindingRecord) -> str:
 
 def _hold(run: Run, held: list[DecisionRecord]) -> Moment:
     first, last = held[0], held[-1]
-    sentence = f"Held {first.plan_after} for {_count(len(held), 'epoch')}: {last.reason}."
+    sentence = f"Held {first.plan_after or 'the plan'} for {_count(len(held), 'epoch')}: {last.reason}."
     measured = [d.measured_s for d in held if d.measured_s is not None]
     if measured:
         mean_s = sum(measured) / len(measured)
@@ -213,18 +220,21 @@ def decision_words(d: DecisionRecord) -> str:
     if d.action == "revert":
         text = f"Reverted from {d.plan_before} to {d.plan_after} from operation {d.from_operation}: {d.reason}."
         return f"{text} {_measured(d)}".strip()
-    text = f"Back to the idle plan {d.plan_after} (from {d.plan_before}) from operation {d.from_operation}: {d.reason}."
-    return f"{text} Predicted {format_time(d.predicted_s)} per operation." if d.predicted_s is not None else text
+    came = f" (from {d.plan_before})" if d.plan_before not in ("", d.plan_after) else ""
+    return f"Back to the idle plan {d.plan_after}{came}: {d.reason}. {_measured(d)}".strip()
 
 
 def _measured(d: DecisionRecord) -> str:
     if d.measured_s is None:
         return ""
     text = f"Measured {format_time(d.measured_s)} per operation"
-    if d.reference_s:
-        text += f", {_faster(d.measured_s, d.reference_s)} than the {format_time(d.reference_s)} before"
-    if d.predicted_s:
-        text += f" and {_faster(d.measured_s, d.predicted_s)} than predicted"
+    against = (
+        [f"{_faster(d.measured_s, d.reference_s)} than the {format_time(d.reference_s)} before"]
+        if d.reference_s
+        else []
+    )
+    against += [f"{_faster(d.measured_s, d.predicted_s)} than predicted"] if d.predicted_s else []
+    text += f", {' and '.join(against)}" if against else ""
     return text + _of_limit(d.measured_s, d.limit_s) + "."
 
 
@@ -251,11 +261,12 @@ def _option(option: OptionRecord) -> str:
     return f"{option.plan} {format_time(option.predicted_s)}{why}"
 
 
-def _verdict(reaction: Reaction) -> str:
+def _verdict(run: Run, reaction: Reaction) -> str:
     span = reaction.span
     text = f"{span.what} ({span.begin_s:.1f} s to {span.end_s:.1f} s):" if span.known else f"{_about(span)}:"
+    tuned = bool(run.decisions)
     if reaction.detection_s is None or reaction.detected_s is None:
-        return f"{text} not detected."
+        return f"{text} not detected." if tuned else f"{text} nobody looked."
     if span.known:
         text += f" detected after {reaction.detection_s:.1f} s"
         text += {True: ", and the blame was right", False: ", but the blame was wrong", None: ""}[reaction.blame_right]
@@ -285,7 +296,7 @@ def _closing(run: Run, figures: Summary) -> list[str]:
         when = " before congestion" if run.congested() else ""
         lines.append(f"algbw{when}: {rate_MB(figures.before_Bps)} (median).")
     if figures.old_plan_Bps is not None:
-        text = f"Under congestion: {rate_MB(figures.old_plan_Bps)} with the plan from before"
+        text = f"Under congestion: {rate_MB(figures.old_plan_Bps)} with the idle plan"
         if figures.new_plan_Bps is not None and figures.gain is not None:
             text += f", {rate_MB(figures.new_plan_Bps)} with the chosen one ({figures.gain * 100:+.0f} %)"
         lines.append(text + ".")

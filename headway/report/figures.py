@@ -12,7 +12,7 @@ from headway.report.runs import Run, Span, merged
 
 _LINK = re.compile(r"(rack )?(uplink|downlink) of (.+)", re.IGNORECASE)
 _PATH = re.compile(r"path (.+?) to (.+)", re.IGNORECASE)
-_IN_WORDS = re.compile(r"\b(uplink|downlink) of ((?:host|rack) ?\d+|[\w.-]*\d)", re.IGNORECASE)
+_IN_WORDS = re.compile(r"\b(up- and downlink|uplink|downlink) of ((?:host|rack) ?\d+|[\w.-]*\d)", re.IGNORECASE)
 
 
 def algbw_Bps(op: OperationRecord) -> float:
@@ -45,7 +45,14 @@ def event_links(event: Span) -> set[tuple[str, str, str]]:
     """The links that an event takes capacity from: as recorded, else as its words say."""
     if event.links:
         return {link_key(link) for link in event.links}
-    return {(m.group(1).lower(), _place(m.group(2)), "") for m in _IN_WORDS.finditer(event.what)}
+    links: set[tuple[str, str, str]] = set()
+    for match in _IN_WORDS.finditer(event.what):
+        both = match.group(1).lower() == "up- and downlink"
+        links |= {
+            (word, _place(match.group(2)), "")
+            for word in (("uplink", "downlink") if both else (match.group(1).lower(),))
+        }
+    return links
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +140,23 @@ def _first_kept(during: Sequence[DecisionRecord], decisions: Sequence[DecisionRe
 
 
 def _back(run: Run, end_s: float) -> float | None:
-    plan = run.first_plan
-    before = [d for d in run.decisions if d.t_s - run.zero_s <= end_s]
-    if not before or before[-1].plan_after == plan:
+    """When the idle plan took over for good after `end_s`: the begin of the trial that a restore confirms."""
+    settled = [d for d in run.decisions if d.action in ("keep", "revert", "restore") and d.t_s - run.zero_s <= end_s]
+    if not settled or settled[-1].plan_after in idle_plans(run):
         return None
-    for decision in run.decisions:
-        if decision.t_s - run.zero_s > end_s and decision.action == "restore" and decision.plan_after == plan:
-            return run.in_force_s(decision)
-    return None
+    restore = next((d for d in run.decisions if d.action == "restore" and d.t_s - run.zero_s > end_s), None)
+    if restore is None:
+        return None
+    trials = [d for d in run.decisions if d.action == "try" and d.epoch < restore.epoch]
+    confirmed = trials[-1] if trials and trials[-1].plan_after == restore.plan_after else restore
+    return max(run.in_force_s(confirmed), end_s)
+
+
+def idle_plans(run: Run) -> set[str]:
+    """The plans in use before anything was tried: one for each size."""
+    trial = next((d.from_operation for d in run.decisions if d.action == "try"), None)
+    plans = {o.plan for o in run.operations if trial is None or o.operation < trial}
+    return plans | ({run.first_plan} if run.first_plan else set())
 
 
 def switches(run: Run) -> int:
@@ -154,8 +170,8 @@ class Summary:
 
     Attributes:
         before_Bps: before the first congestion.
-        old_plan_Bps: under congestion, still with the plan from before.
-        new_plan_Bps: under congestion, with the plan that was chosen.
+        old_plan_Bps: under congestion, with the idle plan.
+        new_plan_Bps: under congestion, with a plan that was chosen; failed trials are left out.
         after_Bps: after the last congestion.
         limit_share: median of limit over duration of the operations behind `new_plan_Bps` (else `old_plan_Bps`,
             else `before_Bps`): 1.0 is the most that any plan can reach.
@@ -192,7 +208,7 @@ def summarise(run: Run) -> Summary:
     after: list[OperationRecord] = []
     first_s = congested[0][0] if congested else float("inf")
     last_s = congested[-1][1] if congested else float("inf")
-    held: dict[tuple[float, float], str] = {}
+    idle = idle_plans(run)
     tried = _on_trial(run)
     for op in run.main_operations():
         began_s, ended_s = run.began_s(op), run.ended_s(op)
@@ -204,7 +220,7 @@ def summarise(run: Run) -> Summary:
             inside = next((c for c in congested if c[0] <= began_s and ended_s <= c[1]), None)
             if inside is None:
                 continue  # it saw both: it says nothing about either
-            if op.plan == held.setdefault(inside, op.plan):
+            if op.plan in idle:
                 old.append(op)
             elif op.operation not in tried:
                 new.append(op)

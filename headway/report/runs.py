@@ -95,9 +95,8 @@ class Run:
         """The plan in force from the start."""
         if self.start is not None and self.start.plan:
             return self.start.plan
-        if self.decisions:
-            return self.decisions[0].plan_before
-        return self.operations[0].plan if self.operations else ""
+        named = [d.plan_before for d in self.decisions if d.plan_before] + [o.plan for o in self.operations[:1]]
+        return named[0] if named else ""
 
     def main_operations(self) -> tuple[OperationRecord, ...]:
         """The operations that tell about bandwidth: one rank's, of the collective that moves most bytes, large ones."""

@@ -36,7 +36,7 @@ def tiles(figures: Summary, seen: Sequence[Reaction]) -> str:
     """The figures at the top of the page."""
     parts = [_tile("algbw before congestion" if seen else "algbw", _rate(figures.before_Bps))]
     if seen:
-        parts.append(_tile("under it, plan from before", _rate(figures.old_plan_Bps), _against(figures)))
+        parts.append(_tile("under it, idle plan", _rate(figures.old_plan_Bps), _against(figures)))
         gain = f"{figures.gain * 100:+.0f} %" if figures.gain is not None else ""
         good = figures.gain is not None and figures.gain > 0
         parts.append(_tile("under it, chosen plan", _rate(figures.new_plan_Bps), gain, good=good))

@@ -196,8 +196,12 @@ def make_records(*, seed: int = 1, tuned: bool = True, start_s: float = WALL_S) 
             w.decide("hold", "no better plan", better, better, measured_s=measured_s, **common)
     w.event("end")
     if tuned:
-        measured_s = w.run_epoch(better, 11.9e6, limits["free"], 1.0)
-        w.decide("restore", "congestion ended", better, idle, measured_s=measured_s, predicted_s=1.2)
+        tuned_s = w.run_epoch(better, 11.9e6, limits["free"], 1.0)
+        doubt = {"predicted_s": 1.2, "reference_s": tuned_s}
+        w.decide("try", "no congestion is seen any more: is ring good again?", better, idle, **doubt)
+        measured_s = w.run_epoch(idle, 13.7e6, limits["free"], 1.0)
+        reason = "ring measured at 0.87 of chains: congestion has ended"
+        w.decide("restore", reason, idle, idle, measured_s=measured_s, reference_s=tuned_s)
     for _ in range(4):
         measured_s = w.run_epoch(idle, 13.7e6, limits["free"], 1.0)
         if tuned:
