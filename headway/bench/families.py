@@ -48,7 +48,10 @@ class Site(Protocol):
         ...
 
     def command_prefix(self, rank: int) -> Sequence[str]:
-        """What to put before a command so that it runs on the host of `rank`; empty for here."""
+        """What to put before a command so that it runs on the host of `rank`, under a host name of its own.
+
+        Empty when all ranks run here.
+        """
         ...
 
     def address(self, rank: int) -> str:
@@ -233,13 +236,7 @@ def mpi_command(name: str, site: Site, *, socket_path: Path, folder: Path) -> tu
 
 
 def _on_first_host(site: Site, command: Sequence[str], in_lab: bool) -> Sequence[str]:
-    return [*site.command_prefix(0), *_named(site.address(0)), *command] if in_lab else command
-
-
-def _named(address: str) -> Sequence[str]:
-    """Run what follows under a host name of its own."""
-    name = "host-" + address.replace(".", "-").replace(":", "-")
-    return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name]
+    return [*site.command_prefix(0), *command] if in_lab else command
 
 
 def write_agent(site: Site, folder: Path) -> Path:
@@ -247,8 +244,7 @@ def write_agent(site: Site, folder: Path) -> Path:
     cases = []
     for rank in range(site.ranks):
         address = site.address(rank)
-        inside = shlex.join([*site.command_prefix(rank), *_named(address)])
-        cases.append(f'  {address}) exec {inside} sh -c "$*" ;;')
+        cases.append(f'  {address}) exec {shlex.join(site.command_prefix(rank))} sh -c "$*" ;;')
     path = folder / "agent"
     path.write_text(
         "#!/bin/sh\n"

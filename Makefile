@@ -1,0 +1,58 @@
+# Everything happens in .venv, which the first target that needs it makes; needs Python 3.11 with its venv module.
+PYTHON ?= python3.11
+OUT ?= out
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help demo test check format bench bench-peers clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    the main thing, in about 3 minutes: congestion under DDP training, gloo and Headway (root)"
+	@echo "make test    all tests; those that need root say so when they are skipped"
+	@echo "make check   format, lint, types, import rules"
+	@echo "make bench   the tables of docs/results.md, into $(OUT)/bench; about an hour (root)"
+	@echo "make format  rewrite the sources in the project's format"
+	@echo "make clean   remove what was made, except .venv"
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  echo "$(PYTHON) with venv is missing: apt install python3.11-venv" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/headway demo --out $(OUT)/demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-peers:
+	@command -v mpirun.openmpi >/dev/null && command -v mpiexec.mpich >/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -qy --no-install-recommends openmpi-bin mpich; \
+	  else \
+	    echo "the MPI peers are missing: apt install openmpi-bin mpich" >&2; exit 2; \
+	  fi
+
+bench: $(STAMP) bench-peers
+	mkdir -p $(OUT)/bench
+	$(BIN)/python bench/all_reduce_star8.py --out $(OUT)/bench/star8.json
+	$(BIN)/python bench/rack2x4.py --out $(OUT)/bench/rack2x4.json
+	$(BIN)/python bench/reaction.py --out $(OUT)/bench/reaction
+	$(BIN)/python bench/ddp.py --out $(OUT)/bench/ddp
+
+clean:
+	rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find headway tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

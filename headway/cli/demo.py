@@ -1,0 +1,152 @@
+"""`headway demo`: what congestion does to training, with gloo and with Headway, on an emulated cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway.errors import HeadwayError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headway.bench.training import TrainingRun
+    from headway.report.runs import Run
+
+WEIGHTS_TOLERANCE = 1e-3
+"""Absolute; weights are of order 0.1 to 1. Sums in another order differ by 1e-7 a step, and training spreads it."""
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report, the picture and the journals.")] = Path("out/demo"),
+    backends: Annotated[str, typer.Option(help="Which to train with, one after the other.")] = "gloo,headway",
+    scenario: Annotated[str, typer.Option(help="The lab to build.")] = "star8",
+    host: Annotated[str, typer.Option(help="Whose link the neighbour uses.")] = "host3",
+    direction: Annotated[str, typer.Option(help="Which direction of it: up, down or both.")] = "down",
+    load: Annotated[str, typer.Option(help="How much of it: a share such as 50%, or a rate.")] = "50%",
+    before: Annotated[int, typer.Option(min=2, help="Steps before the neighbour comes.")] = 25,
+    under: Annotated[int, typer.Option(min=2, help="Steps while it is there.")] = 35,
+    after: Annotated[int, typer.Option(min=2, help="Steps after it has left.")] = 35,
+) -> None:
+    """Train a small model with DDP on 8 emulated hosts, congest one part-way, free it, and compare. Needs root."""
+    from rich.console import Console
+
+    from headway.bench.journal_tail import JournalTail
+    from headway.bench.training import Phases, Step, default_script, train, weights_differ
+    from headway.cli.demo_view import DemoView, result_table
+    from headway.decide.journal import DecisionRecord
+    from headway.decide.journal_file import FileJournal
+    from headway.lab.files import load_scenario, parse_event
+    from headway.lab.lab import Lab, require_privileges
+
+    names = backends.split(",")
+    for name in names:
+        if name.partition(":")[0] not in ("gloo", "headway"):
+            raise UsageError(f"cannot train with {name!r}", where="--backends", hint="gloo, headway, headway:react")
+    where = load_scenario(scenario)
+    event = parse_event(
+        {"id": "neighbour", "type": "load", "udp": load, "target": host, "direction": direction}, where="the neighbour"
+    )
+    default_script()
+    require_privileges()
+    out.mkdir(parents=True, exist_ok=True)
+    phases = Phases(before, under, after)
+    console = Console()
+    events_path = out / "events.jsonl"
+    events_path.unlink(missing_ok=True)
+    runs: list[TrainingRun] = []
+    title = f"lab {where.name}: {len(where.host_names)} hosts, DDP, {phases.total} steps for each backend"
+    events = FileJournal(events_path)
+    try:
+        with Lab.up(where) as lab, DemoView(console, title) as view:
+            tails: dict[str, JournalTail] = {}
+
+            def on_step(run: TrainingRun, step: Step) -> None:
+                tail = tails.setdefault(run.backend, JournalTail(run.journal))
+                for record in tail.new_records():
+                    if isinstance(record, DecisionRecord) and record.action != "hold":
+                        change = f"{record.action}: {record.plan_before} -> {record.plan_after}"
+                        view.news(run.backend, f"{change} ({record.reason})")
+                view.step(run, step)
+
+            for name in names:
+                view.news(name, "starts")
+                runs.append(
+                    train(
+                        lab, name, event, phases, out, events=events, on_step=on_step,
+                        on_change=lambda run, what: view.news(run.backend, what),
+                    )
+                )  # fmt: skip
+    finally:
+        events.close()
+    console.print(result_table(runs))
+    finished = _journals(runs, events_path)
+    for run in finished:
+        for line in _reaction_lines(run):
+            console.print(line, highlight=False, soft_wrap=True)
+    _write_report(console, finished, out)
+    if len(runs) > 1:
+        worst = weights_differ(runs)
+        holds = worst <= WEIGHTS_TOLERANCE
+        console.print(
+            f"check: final weights of {' and '.join(names)} differ by {worst:.1e} at most "
+            f"({'within' if holds else 'ABOVE'} the tolerance {WEIGHTS_TOLERANCE:g} for sums in another order)",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if not holds:
+            raise HeadwayError("the weights differ: the collectives did not compute the same sums")
+
+
+def _journals(runs: list[TrainingRun], events_path: Path) -> list[Run]:
+    from headway.decide.journal import parse_lines
+    from headway.report.runs import runs_of
+
+    paths = [(run.backend, run.journal) for run in runs] + [("events", events_path)]
+    return runs_of(
+        [(label, list(parse_lines(path.read_text().splitlines(), where=str(path)))) for label, path in paths]
+    )
+
+
+def _reaction_lines(run: Run) -> list[str]:
+    """How a run that decides reacted, in sentences; nothing for one that does not."""
+    from headway.report.figures import reactions
+
+    if not run.decisions:
+        return []
+    lines = []
+    for reaction in reactions(run):
+        if reaction.reaction_s is None:
+            lines.append(f"{run.label}: kept its plan under {reaction.span.what}")
+            continue
+        lines.append(
+            f"{run.label}: better plan {reaction.better_after_operations} operations and {reaction.reaction_s:.1f} s "
+            f"after the neighbour came; blamed {', '.join(reaction.blamed) or 'nobody'}"
+        )
+        if reaction.recovery_s is None:
+            lines.append(f"{run.label}: not back to the idle plan when the run ended")
+        else:
+            lines.append(f"{run.label}: back to the idle plan {reaction.recovery_s:.1f} s after it had left")
+    return lines
+
+
+def _write_report(console: Console, runs: list[Run], out: Path) -> None:
+    from headway.report.chart import write_chart
+    from headway.report.page import chart_of, render_page, series_of
+
+    lead = next((run for run in runs if run.decisions), runs[0])
+    page, picture = out / "report.html", out / "algbw.svg"
+    page.write_text(render_page(runs, title="Training while a neighbour comes and goes"), encoding="utf-8")
+    chart = chart_of(runs, lead)
+    lines = [(series_of(run).label, series_of(run).points) for run in runs]
+    write_chart(
+        picture,
+        lines,
+        events=chart.shades,
+        marks=chart.marks,
+        limit=chart.limit,
+        title="algbw while a neighbour comes and goes",
+    )
+    console.print(f"report: {page}\npicture: {picture}", highlight=False, soft_wrap=True)
