@@ -1,0 +1,365 @@
+"""One group's collectives on one rank: numbers the operations, gives each its plan, and keeps the loop going.
+
+    run -> queue -> (ruling there?) -> plan -> executor -> done
+                        ^                         |
+                        |                    flow samples
+                   rank 0 rules  <- reports of an epoch
+
+Everything but `run`, `abort` and `close` happens on the transport's progress thread, so that nothing here needs a
+lock but the operation number.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from headway.cluster.model import Cluster
+from headway.cluster.units import parse_bytes
+from headway.collectives.agreement import LARGE_BYTES, Admission, EpochClock, EpochReport, Ruling
+from headway.collectives.chunking import chunk_bytes_for
+from headway.collectives.control import Control, FailureNotice, Message
+from headway.collectives.coordinator import FIRST_EPOCH_WEIGHT, FIRST_LEAD_OPERATIONS, Coordinator
+from headway.collectives.executor import PipelinedExecutor
+from headway.collectives.liveness import LivenessMessage
+from headway.collectives.operation import Operation, OperationOutcome, Reducer
+from headway.collectives.plan import Collective
+from headway.collectives.plan_book import PlanBook
+from headway.collectives.plan_codec import encode
+from headway.collectives.watchdog import Watchdog
+from headway.decide.journal import FailureRecord, Journal, StartRecord
+from headway.errors import DeadlineError, HeadwayError, PeerLostError, TransportError
+from headway.observe.samples import FlowSample
+from headway.observe.summary import OperationSpan, summarise
+from headway.settings import Settings
+from headway.transport.api import StreamTransport
+
+TICK_S = 0.04
+"""Between two readings of the flows' counters (12 us a flow each) and two looks at the limits, while busy."""
+
+TYPICAL_BYTES = 16 << 20
+"""The journal's first record names the idle plan for an all-reduce of this size, a usual gradient bucket."""
+
+NOTICE_GRACE_S = 0.15
+"""After a connection broke, wait this long for a notice that names who was lost first: the peer whose connection
+broke may only have given up because of another."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A collective that the user called."""
+
+    number: int
+    collective: Collective
+    buffer: memoryview
+    element_bytes: int
+    reducer: Reducer | None
+    root: int
+    called_s: float
+    timeout_s: float
+    label: str
+    done: Callable[[OperationOutcome], None]
+
+    @property
+    def deadline_s(self) -> float:
+        return self.called_s + self.timeout_s
+
+
+class Communicator:
+    """Runs the collectives of one group by plans that move around congestion.
+
+    Args:
+        transport: of this group; its ranks are the group's.
+        group: name, for errors and the journal.
+        cluster: hosts and ranks with nominal capacities, the same on every rank.
+        settings: policy, bitwise mode and the rest.
+        journal: where rank 0's records go.
+    """
+
+    def __init__(
+        self, transport: StreamTransport, *, group: str, cluster: Cluster, settings: Settings, journal: Journal
+    ) -> None:
+        self._transport = transport
+        self._group = group
+        self._journal = journal
+        self._bitwise = settings.bitwise
+        self._chunk_bytes = parse_bytes(settings.chunk, where="HEADWAY_CHUNK") if settings.chunk else None
+        self._book = PlanBook(cluster, settings.policy, settings.bitwise, settings.plan)
+        tunes = settings.policy != "off" and not settings.plan and transport.size > 1
+        self._clock = EpochClock(
+            epoch_weight=FIRST_EPOCH_WEIGHT if tunes else math.inf, lead_operations=FIRST_LEAD_OPERATIONS
+        )
+        self._control = Control(transport, self._receive)
+        self._watchdog = Watchdog(self._control, rank=transport.rank, size=transport.size)
+        self._executor = PipelinedExecutor(transport)
+        self._coordinator: Coordinator | None = None
+        if tunes and transport.rank == 0:
+            self._coordinator = Coordinator(
+                book=self._book, group=group, size=transport.size, journal=journal, rule=self._rule_from_any_thread
+            )
+        self._lock = threading.Lock()
+        self._next_number = 0
+        self._queue: deque[_Call] = deque()
+        self._running: _Call | None = None
+        self._broken: HeadwayError | None = None
+        self._lost: dict[int, str] = {}
+        self._samples: list[FlowSample] = []
+        self._spans: list[OperationSpan] = []
+        self._sampling = False
+        self._ticking = False
+        self._closed = False
+        self._left: set[int] = set()
+        if transport.rank == 0:
+            self._write_start(settings)
+        transport.on_peer_lost(self._peer_lost)
+        transport.on_peer_left(self._left.add)
+
+    def run(
+        self,
+        collective: Collective,
+        buffer: memoryview,
+        *,
+        element_bytes: int,
+        reducer: Reducer | None,
+        root: int = 0,
+        timeout_s: float,
+        done: Callable[[OperationOutcome], None],
+    ) -> int:
+        """Start one collective; returns its number. `buffer`, `root`, `reducer`: see `Operation`.
+
+        `done` is called once, on the progress thread, when this rank's part is complete or has failed:
+        DeadlineError and PeerLostError name the rank that is to blame. After a failure the group is broken, and every
+        later operation fails at once with the first error's text.
+        """
+        now_s = time.monotonic()
+        with self._lock:
+            number = self._next_number
+            self._next_number += 1
+            label = f"{collective.value} #{number} of group {self._group}"
+            call = _Call(
+                number, collective, buffer, element_bytes, reducer, root, now_s, timeout_s, label, done
+            )  # fmt: skip
+            self._transport.run_soon(partial(self._enqueue, call))
+        return number
+
+    def abort(self, reason: str) -> None:
+        """Fail everything under way on every rank, and refuse what comes."""
+        blamed = self._transport.rank
+        error = TransportError(f"group {self._group} was aborted by rank {blamed}: {reason}", rank=blamed)
+        self._transport.run_soon(lambda: self._fail(error, tell=True))
+
+    def close(self) -> None:
+        """Leave the group in order. The other ranks must have called all that this rank has called."""
+        self._closed = True
+        if self._coordinator is not None:
+            self._coordinator.close()
+        self._transport.close()
+
+    def _write_start(self, settings: Settings) -> None:
+        cluster = self._book.cluster
+        plan = self._book.idle(Collective.ALL_REDUCE, TYPICAL_BYTES)
+        hosts = [cluster.hosts[host] for host in cluster.host_of]
+        self._journal.write(
+            StartRecord(
+                t_s=time.time(),
+                group=self._group,
+                world_size=self._transport.size,
+                hosts=[host.name for host in hosts],
+                policy=settings.policy,
+                settings={name: str(value) for name, value in asdict(settings).items() if value},
+                racks=[cluster.racks[host.rack].name if host.rack is not None else "" for host in hosts],
+                plan=plan.name,
+                plan_trees=encode(plan),
+            )
+        )
+
+    def _enqueue(self, call: _Call) -> None:
+        if self._broken is not None:
+            call.done(OperationOutcome(call.called_s, time.monotonic(), self._refusal(call)))
+            return
+        self._queue.append(call)
+        if self._lost:
+            self._transport.run_soon(self._fail_for_lost)
+        if not self._ticking:
+            self._ticking = True
+            self._transport.run_at(call.called_s + TICK_S, self._tick)
+        if self._running is None:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        while self._running is None and self._queue:
+            call = self._queue[0]
+            try:
+                admission = self._clock.admit(call.number, len(call.buffer))
+                if not admission.admitted:
+                    return
+                self._queue.popleft()
+                self._running = call
+                operation = self._operation(call)
+            except HeadwayError as error:
+                self._fail(error, tell=True)
+                return
+            if admission.in_epoch and not self._sampling:
+                self._transport.flow_samples()
+            self._sampling = admission.in_epoch
+            self._executor.start(operation, partial(self._finished, call, operation.plan.name, admission))
+
+    def _operation(self, call: _Call) -> Operation:
+        size_bytes = len(call.buffer)
+        tuned = self._clock.tuned_plan(call.collective)
+        plan = self._book.choose(call.collective, size_bytes, call.root, tuned)
+        chunk_bytes = self._chunk_bytes or chunk_bytes_for(plan, call.collective, size_bytes, call.element_bytes)
+        return Operation(
+            number=call.number,
+            collective=call.collective,
+            plan=plan,
+            buffer=call.buffer,
+            element_bytes=call.element_bytes,
+            reducer=call.reducer,
+            in_rank_order=self._bitwise,
+            chunk_bytes=chunk_bytes,
+            label=call.label,
+            deadline_s=call.deadline_s,
+        )
+
+    def _finished(self, call: _Call, plan: str, admission: Admission, outcome: OperationOutcome) -> None:
+        if self._running is not call:
+            return  # answered when the group broke
+        if outcome.error is not None:
+            self._operation_failed(outcome.error)
+            return
+        large = len(call.buffer) >= LARGE_BYTES
+        if large:
+            self._take_samples()
+        self._running = None
+        call.done(outcome)
+        if self._coordinator is not None:
+            self._coordinator.operation_done(call.number, call.collective, plan, len(call.buffer), outcome)
+        if admission.in_epoch:
+            if large:
+                self._spans.append(OperationSpan(call.number, outcome.started_s, outcome.ended_s))
+            if admission.ends_epoch is not None:
+                self._report(admission.ends_epoch)
+        self._start_next()
+
+    def _report(self, epoch: int) -> None:
+        report = EpochReport(
+            epoch=epoch,
+            rank=self._transport.rank,
+            ruled_from=self._clock.ruled_from or 0,
+            durations_s={span.number: span.end_s - span.start_s for span in self._spans},
+            summary=summarise(self._transport.rank, self._samples, self._spans).to_json(),
+        )
+        self._samples = []
+        self._spans = []
+        self._control.send(0, report)
+
+    def _take_samples(self) -> None:
+        number = self._running.number if self._running is not None else -1
+        taken = self._transport.flow_samples()
+        if self._sampling:
+            self._samples.extend(replace(sample, operation=number) for sample in taken)
+
+    def _tick(self) -> None:
+        now_s = time.monotonic()
+        oldest = self._running or (self._queue[0] if self._queue else None)
+        if self._running is not None and len(self._running.buffer) >= LARGE_BYTES:
+            self._take_samples()
+        self._watchdog.tick(
+            now_s=now_s,
+            operation=oldest.number if oldest else None,
+            started_s=oldest.called_s if oldest else 0.0,
+            timeout_s=oldest.timeout_s if oldest else 0.0,
+            called=self._next_number - 1,
+        )
+        if oldest is not None and now_s >= oldest.deadline_s:
+            self._fail(self._deadline_error(oldest), tell=False)
+        self._fail_for_left()
+        self._ticking = oldest is not None and self._broken is None
+        if self._ticking:
+            self._transport.run_at(now_s + TICK_S, self._tick)
+
+    def _deadline_error(self, call: _Call) -> DeadlineError:
+        diagnosis = self._watchdog.diagnosis(call.number)
+        return DeadlineError(
+            f"not complete after {call.timeout_s:g} s; {diagnosis.sentence()}",
+            rank=diagnosis.culprit,
+            operation=call.label,
+        )
+
+    def _receive(self, src: int, message: Message) -> None:
+        if isinstance(message, Ruling):
+            self._clock.receive(message)
+            self._start_next()
+        elif isinstance(message, EpochReport):
+            if self._coordinator is not None:
+                self._coordinator.receive(message)
+        elif isinstance(message, LivenessMessage):
+            self._watchdog.receive(src, message, now_s=time.monotonic(), called=self._next_number - 1)
+        else:
+            kind = PeerLostError if message.lost else TransportError
+            self._fail(kind(message.what, rank=message.blamed_rank), tell=False)
+
+    def _rule_from_any_thread(self, ruling: Ruling) -> None:
+        self._transport.run_soon(lambda: self._control.broadcast(ruling))
+
+    def _peer_lost(self, rank: int, what: str) -> None:
+        self._lost.setdefault(rank, what)
+        self._transport.run_at(time.monotonic() + NOTICE_GRACE_S, self._fail_for_lost)
+
+    def _fail_for_lost(self) -> None:
+        if self._lost and (self._running is not None or self._queue):
+            rank, what = next(iter(self._lost.items()))
+            self._fail(PeerLostError(f"rank {rank} is lost: {what}", rank=rank), tell=True)
+
+    def _fail_for_left(self) -> None:
+        needed = self._left.intersection(self._executor.waiting_for()) if self._left else None
+        if needed:
+            rank = min(needed)
+            self._fail(PeerLostError(f"rank {rank} left the group before its part was done", rank=rank), tell=True)
+
+    def _operation_failed(self, error: Exception) -> None:
+        if isinstance(error, PeerLostError) and error.rank is not None:
+            self._peer_lost(error.rank, error.what)
+        elif isinstance(error, HeadwayError):
+            self._fail(error, tell=True)
+        else:
+            self._fail(TransportError(f"{type(error).__name__}: {error}"), tell=True)
+
+    def _fail(self, error: HeadwayError, *, tell: bool) -> None:
+        if self._broken is not None or self._closed:
+            return
+        self._broken = error
+        blamed = error.rank if isinstance(error, TransportError) else None
+        waiting = ([self._running] if self._running is not None else []) + list(self._queue)
+        self._running = None
+        self._queue.clear()
+        self._journal.write(
+            FailureRecord(
+                t_s=time.time(),
+                group=self._group,
+                rank=self._transport.rank,
+                blamed_rank=blamed,
+                operation=waiting[0].label if waiting else "",
+                what=str(error),
+            )
+        )
+        if tell:
+            notice = FailureNotice(blamed_rank=blamed, lost=isinstance(error, PeerLostError), what=str(error))
+            out_of_reach = {self._transport.rank} | ({blamed} if blamed is not None else set())
+            self._control.broadcast(notice, but=frozenset(out_of_reach))
+        now_s = time.monotonic()
+        self._executor.fail(error)
+        for call in waiting:
+            call.done(OperationOutcome(call.called_s, now_s, self._refusal(call)))
+
+    def _refusal(self, call: _Call) -> HeadwayError:
+        error = self._broken
+        if isinstance(error, TransportError):
+            return type(error)(error.what, rank=error.rank, operation=call.label)
+        return TransportError(str(error), operation=call.label)

@@ -1,0 +1,178 @@
+"""Rank 0's side of the agreement: gathers the reports of an epoch, lets the tuner decide, rules, and keeps the journal.
+
+The tuner runs on a thread of its own: planning for a thousand ranks takes up to a second, and the progress thread must
+not wait for it. Whatever happens there, a ruling comes out: ranks wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from headway.collectives.agreement import LARGE_BYTES, EpochReport, Ruling, encode_plans
+from headway.collectives.operation import OperationOutcome
+from headway.collectives.plan import Collective
+from headway.collectives.plan_book import PlanBook
+from headway.collectives.plan_codec import encode
+from headway.collectives.planner import CandidatePlanner
+from headway.collectives.tuner import Tuner
+from headway.collectives.verdict import EpochMeasures, OperationTime, Verdict
+from headway.collectives.verify import check
+from headway.decide.journal import FailureRecord, FlowRecord, Journal, OperationRecord
+from headway.observe.summary import RankSummary
+
+FIRST_EPOCH_WEIGHT = 2.0
+"""Until something is known of the operations' length: two large ones."""
+
+FIRST_LEAD_OPERATIONS = 1
+
+_log = logging.getLogger("headway")
+
+
+@dataclass(frozen=True)
+class _Done:
+    """One operation as rank 0 saw it."""
+
+    collective: Collective
+    size_bytes: int
+
+
+class Coordinator:
+    """Decides for a group, on rank 0.
+
+    Args:
+        book: the plans in force without rulings.
+        group: its name.
+        size: number of ranks.
+        journal: takes decisions, flows and large operations.
+        rule: sends a ruling to every rank; called on the tuner's thread.
+    """
+
+    def __init__(
+        self, *, book: PlanBook, group: str, size: int, journal: Journal, rule: Callable[[Ruling], None]
+    ) -> None:
+        self._book = book
+        self._group = group
+        self._size = size
+        self._journal = journal
+        self._rule = rule
+        planner = CandidatePlanner(book.cluster, book.policy, book.bitwise, book.idle)
+        self._tuner = Tuner(book.cluster, planner, name=group, trust_nominal=False)
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"headway-tuner-{group}")
+        self._done: dict[int, _Done] = {}
+        self._reports: dict[int, dict[int, EpochReport]] = {}
+
+    def operation_done(
+        self, number: int, collective: Collective, plan: str, size_bytes: int, ended: OperationOutcome
+    ) -> None:
+        """Note one operation that is complete here; large ones go to the journal. Progress thread."""
+        if size_bytes < LARGE_BYTES:
+            return
+        self._done[number] = _Done(collective, size_bytes)
+        duration_s = ended.ended_s - ended.started_s
+        self._journal.write(
+            OperationRecord(
+                t_s=time.time(),
+                group=self._group,
+                rank=0,
+                operation=number,
+                collective=collective.value,
+                size_bytes=size_bytes,
+                plan=plan,
+                duration_s=duration_s,
+            )
+        )
+
+    def receive(self, report: EpochReport) -> None:
+        """Take one rank's report; when it is the epoch's last, decide. Progress thread."""
+        gathered = self._reports.setdefault(report.epoch, {})
+        gathered[report.rank] = report
+        if len(gathered) == self._size:
+            del self._reports[report.epoch]
+            numbers = sorted(gathered[0].durations_s)
+            operations = [
+                OperationTime(
+                    number,
+                    self._done[number].collective,
+                    self._done[number].size_bytes,
+                    max(each.durations_s.get(number, 0.0) for each in gathered.values()),
+                )
+                for number in numbers
+            ]
+            self._done = {number: done for number, done in self._done.items() if number >= report.ruled_from}
+            reports = [gathered[rank] for rank in range(self._size)]
+            self._worker.submit(self._decide, report.epoch, report.ruled_from, reports, operations)
+
+    def close(self) -> None:
+        """Wait for a decision under way, and end the thread."""
+        self._worker.shutdown(wait=True)
+
+    def _decide(
+        self, epoch: int, from_operation: int, reports: Sequence[EpochReport], operations: Sequence[OperationTime]
+    ) -> None:
+        try:
+            summaries = [RankSummary.from_json(report.summary) for report in reports]
+            verdict = self._tuner.decide(EpochMeasures(epoch, time.monotonic(), operations, summaries))
+            for collective, plan in verdict.plans.items():
+                if plan is not None:
+                    check(plan, collective)
+            ruling = Ruling(
+                epoch=epoch,
+                from_operation=from_operation,
+                plans=encode_plans(verdict.plans),
+                epoch_weight=verdict.epoch_weight,
+                lead_operations=verdict.lead_operations,
+            )
+        except Exception as error:
+            _log.exception("group %s: the tuner failed in epoch %d; plans stay as they are", self._group, epoch)
+            self._journal.write(
+                FailureRecord(
+                    t_s=time.time(),
+                    group=self._group,
+                    rank=0,
+                    blamed_rank=None,
+                    operation=f"decision of epoch {epoch}",
+                    what=f"{type(error).__name__}: {error}",
+                )
+            )
+            self._rule(
+                Ruling(epoch=epoch, from_operation=from_operation, plans={}, epoch_weight=math.inf, lead_operations=0)
+            )
+            return
+        self._rule(ruling)
+        self._record(epoch, from_operation, summaries, verdict)
+
+    def _record(self, epoch: int, from_operation: int, summaries: Sequence[RankSummary], verdict: Verdict) -> None:
+        now_s = time.time()
+        for summary in summaries:
+            for flow in summary.flows:
+                self._journal.write(
+                    FlowRecord(
+                        t_s=now_s,
+                        group=self._group,
+                        epoch=epoch,
+                        src=flow.src,
+                        dst=flow.dst,
+                        acked_bytes=flow.acked_bytes,
+                        network_limited_s=flow.network_limited_s,
+                        rate_Bps=flow.rate_Bps,
+                        rtt_s=flow.rtt_s,
+                        retransmits=flow.retransmits,
+                        span_s=sum(summary.bin_s),
+                    )
+                )
+        trees = encode(verdict.plan_after) if verdict.plan_after is not None and verdict.action != "hold" else ""
+        self._journal.write(
+            verdict.record(
+                self._book.cluster,
+                t_s=now_s,
+                group=self._group,
+                epoch=epoch,
+                from_operation=from_operation,
+                plan_trees=trees,
+            )
+        )
