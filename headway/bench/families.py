@@ -231,7 +231,12 @@ def mpi_command(name: str, site: Site, *, socket_path: Path, folder: Path) -> tu
     options = []
     if in_lab:
         options = ["-launcher", "ssh", "-launcher-exec", agent, "-hosts", hosts, "-iface", site.interface]
-        environment |= {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": site.interface}
+        environment |= {
+            "MPIR_CVAR_NOLOCAL": "1",
+            "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+            "UCX_TLS": "tcp,self",
+            "UCX_NET_DEVICES": site.interface,
+        }
     return _on_first_host(site, [program, *options, *count, *worker], in_lab), environment
 
 

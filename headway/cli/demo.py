@@ -22,13 +22,10 @@ WEIGHTS_TOLERANCE = 1e-3
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report, the picture and the journals.")] = Path("out/demo"),
     backends: Annotated[str, typer.Option(help="Which to train with, one after the other.")] = "gloo,headway",
-    scenario: Annotated[str, typer.Option(help="The lab to build.")] = "star8",
-    host: Annotated[str, typer.Option(help="Whose link the neighbour uses.")] = "host3",
-    direction: Annotated[str, typer.Option(help="Which direction of it: up, down or both.")] = "down",
-    load: Annotated[str, typer.Option(help="How much of it: a share such as 50%, or a rate.")] = "50%",
-    before: Annotated[int, typer.Option(min=2, help="Steps before the neighbour comes.")] = 25,
+    scenario: Annotated[str, typer.Option(help="The lab to build; its first event is the neighbour.")] = "star8-demo",
+    before: Annotated[int, typer.Option(min=2, help="Steps before the neighbour comes.")] = 20,
     under: Annotated[int, typer.Option(min=2, help="Steps while it is there.")] = 35,
-    after: Annotated[int, typer.Option(min=2, help="Steps after it has left.")] = 35,
+    after: Annotated[int, typer.Option(min=2, help="Steps after it has left.")] = 30,
 ) -> None:
     """Train a small model with DDP on 8 emulated hosts, congest one part-way, free it, and compare. Needs root."""
     from rich.console import Console
@@ -38,7 +35,7 @@ def demo(
     from headway.cli.demo_view import DemoView, result_table
     from headway.decide.journal import DecisionRecord
     from headway.decide.journal_file import FileJournal
-    from headway.lab.files import load_scenario, parse_event
+    from headway.lab.files import load_scenario
     from headway.lab.lab import Lab, require_privileges
 
     names = backends.split(",")
@@ -46,9 +43,9 @@ def demo(
         if name.partition(":")[0] not in ("gloo", "headway"):
             raise UsageError(f"cannot train with {name!r}", where="--backends", hint="gloo, headway, headway:react")
     where = load_scenario(scenario)
-    event = parse_event(
-        {"id": "neighbour", "type": "load", "udp": load, "target": host, "direction": direction}, where="the neighbour"
-    )
+    if not where.events:
+        raise UsageError("has no event", where=where.name, hint="the demo needs a neighbour: star8-demo has one")
+    event = where.events[0]
     default_script()
     require_privileges()
     out.mkdir(parents=True, exist_ok=True)

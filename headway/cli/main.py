@@ -1,7 +1,11 @@
-"""`headway`: the command line. Exit codes: 0 done; 1 the run failed; 2 the command line or a file is wrong."""
+"""`headway`: the command line. Exit codes: 0 done; 1 the run failed; 2 the command line or a file is wrong.
+
+A verb's module is imported only when the verb is used, or when all verbs are listed: some need half a second.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,27 +14,16 @@ from typing import Annotated
 import typer
 
 import headway
-from headway.cli.bench import bench
-from headway.cli.demo import demo
-from headway.cli.explain import explain
-from headway.cli.lab import app as lab
-from headway.cli.report import report
 from headway.errors import HeadwayError, UsageError
 
-app = typer.Typer(
-    name="headway",
-    help=headway.__doc__,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(lab, name="lab")
-app.command()(bench)
-app.command()(demo)
-app.command()(explain)
-app.command()(report)
+VERBS = {
+    "lab": "headway.cli.lab:app",
+    "bench": "headway.cli.bench:bench",
+    "explain": "headway.cli.explain:explain",
+    "report": "headway.cli.report:report",
+    "demo": "headway.cli.demo:demo",
+}
+"""Each verb's module and the name in it: a typer application with verbs of its own, or a function."""
 
 
 def _print_version(asked: bool) -> None:
@@ -39,7 +32,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -48,8 +40,31 @@ def _options(
     """Keeps distributed AI moving on networks that are shared with others."""
 
 
+def application(verbs: Sequence[str] = tuple(VERBS)) -> typer.Typer:
+    """The command line with these verbs in it."""
+    app = typer.Typer(
+        name="headway",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for verb in verbs:
+        module, _, name = VERBS[verb].partition(":")
+        part = getattr(importlib.import_module(module), name)
+        if isinstance(part, typer.Typer):
+            app.add_typer(part, name=verb)
+        else:
+            app.command(verb)(part)
+    return app
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
+    asked = [verb for verb in arguments[:1] if verb in VERBS]
+    app = application(asked) if asked or list(arguments) == ["--version"] else application()
     try:
         app(args=list(arguments), prog_name="headway")
     except SystemExit as end:
