@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True, help="An emulated cluster: namespaces, s
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name, or a file.")]
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
+@app.command()
 def run(
     scenario: ScenarioArgument,
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What each host runs.")],
@@ -44,7 +44,6 @@ def run(
         if not kernel.privileged():
             become_root_in_user_namespace()
         _on_termination()
-        command = command[1:] if command[0] == "--" else command
         code = _run(chosen, command, events_journal, start_events_on_line, limit)
     raise typer.Exit(code)
 

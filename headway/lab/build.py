@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from headway.lab import kernel
 from headway.lab.kernel import LabError
-from headway.lab.topology import Cable, End, LinkSettings, ShapedLink, Topology
+from headway.lab.topology import Cable, End, LinkId, LinkSettings, ShapedLink, Topology
 
+T = TypeVar("T")
 _ROOT = 0xFFFFFFFF
 _TBF, _NETEM = 0x20000, 0x10000
 _CONTROL = "net/ipv4/tcp_congestion_control"
@@ -53,8 +56,30 @@ def has_netem() -> bool:
     return bool(found and found[0])
 
 
+class _NetlinkThread:
+    """Runs functions one after another in a thread of its own.
+
+    pyroute2 opens a socket per thread that uses it. A socket belongs to the namespace in which it was opened, so a
+    call from a second thread would change another namespace's links: the machine's own.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headway-lab-netlink")
+
+    def run(self, function: Callable[[], T]) -> T:
+        """What the function returns; what the kernel refused becomes a LabError."""
+        try:
+            return self._executor.submit(function).result()
+        except NetlinkError as error:
+            raise LabError(f"the kernel refused to change the lab's network: {error.args[-1]}") from error
+
+    def close(self) -> None:
+        """End the thread."""
+        self._executor.shutdown()
+
+
 class Fabric:
-    """A topology in the kernel. Not thread-safe: the lab calls it under its lock.
+    """A topology in the kernel. Threads may share it.
 
     Args:
         prefix: put before every namespace's name.
@@ -63,11 +88,37 @@ class Fabric:
 
     def __init__(self, topology: Topology, prefix: str, *, netem: bool) -> None:
         self.topology, self.prefix, self.netem = topology, prefix, netem
+        self._thread = _NetlinkThread()
         self._sockets: dict[str, IPRoute] = {}
         self._indices: dict[End, int] = {}
 
     def make_namespaces(self) -> None:
         """All namespaces, with their sysctls."""
+        self._thread.run(self._make_namespaces)
+
+    def make_cables(self) -> None:
+        """All cables that need no relay. The relay makes the others."""
+        self._thread.run(self._make_cables)
+
+    def finish(self) -> None:
+        """Bridges, shapers, addresses and routes, once every cable is there; then everything is up."""
+        self._thread.run(self._finish)
+
+    def set_link(self, link: ShapedLink, settings: LinkSettings) -> None:
+        """Change the rate, and where the kernel does them delay and loss."""
+        self._thread.run(lambda: self._set_link(link, settings))
+
+    def counters(self) -> dict[LinkId, LinkCounters]:
+        """What every link did so far."""
+        return self._thread.run(lambda: {link.id: self._counters(link) for link in self.topology.links})
+
+    def close(self) -> None:
+        """Close the netlink sockets; the namespaces stay. Idempotent."""
+        with contextlib.suppress(RuntimeError):  # the thread has ended: closed before
+            self._thread.run(self._close)
+        self._thread.close()
+
+    def _make_namespaces(self) -> None:
         controls = {value for ns in self.topology.namespaces for path, value in ns.sysctls if path == _CONTROL}
         with kernel.allowed_congestion_controls(controls):
             for namespace in self.topology.namespaces:
@@ -77,14 +128,12 @@ class Fabric:
                     for path, value in namespace.sysctls:
                         _write_sysctl(path, value)
 
-    def make_cables(self) -> None:
-        """All cables that need no relay. The relay makes the others."""
+    def _make_cables(self) -> None:
         for cable in self.topology.cables:
             if not cable.relayed:
                 self._veth(cable)
 
-    def finish(self) -> None:
-        """Bridges, shapers, addresses and routes, once every cable is there; then everything is up."""
+    def _finish(self) -> None:
         for name, netlink in self._sockets.items():
             netlink.link("set", index=1, state="up")
             for link in netlink.get_links():
@@ -111,8 +160,7 @@ class Fabric:
                 paths = [{"gateway": gateway, "oif": oif} for gateway, oif in hops]
                 netlink.route("add", dst=destination, family=family, multipath=paths, **extra)
 
-    def set_link(self, link: ShapedLink, settings: LinkSettings) -> None:
-        """Change the rate, and where the kernel does them delay and loss."""
+    def _set_link(self, link: ShapedLink, settings: LinkSettings) -> None:
         netlink, index = self._socket(link.end), self._indices[link.end]
         below = self.netem and link.relayed
         netlink.tc(
@@ -122,8 +170,7 @@ class Fabric:
         if below:
             netlink.tc("change", "netem", index, _NETEM, parent=_ROOT, **_netem(settings))
 
-    def counters(self, link: ShapedLink) -> LinkCounters:
-        """What the link did so far."""
+    def _counters(self, link: ShapedLink) -> LinkCounters:
         for qdisc in self._socket(link.end).get_qdiscs(index=self._indices[link.end]):
             if qdisc["handle"] == _TBF:
                 stats = qdisc.get_attr("TCA_STATS2")
@@ -131,8 +178,7 @@ class Fabric:
                 return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], queue["backlog"])
         raise LabError(f"{link.id} has lost its shaper")
 
-    def close(self) -> None:
-        """Close the netlink sockets; the namespaces stay."""
+    def _close(self) -> None:
         for netlink in self._sockets.values():
             netlink.close()
         self._sockets.clear()

@@ -16,6 +16,16 @@ _EVENT_TYPES: dict[str, type[Event]] = {"bw": BwEvent, "delay": DelayEvent, "los
 _DEEPEST = 8
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML where `on` and `off` are words, as in YAML 1.2: they are names of fields here."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool" or letter in "tTfF"]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def shipped() -> tuple[str, ...]:
     """Names of the scenarios that come with Headway."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
@@ -79,7 +89,7 @@ def _merged(path: Path, children: tuple[Path, ...]) -> dict[str, object]:
     if path in children or len(children) > _DEEPEST:
         raise UsageError("a scenario extends itself", where=f"{path}: extends")
     try:
-        data: object = yaml.safe_load(path.read_text())
+        data: object = yaml.load(path.read_text(), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(" ".join(str(error).split()), where=str(path)) from None
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):

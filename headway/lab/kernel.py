@@ -51,7 +51,10 @@ def runtime_directory() -> Path:
     if os.geteuid() == 0 and os.access("/run", os.W_OK):
         return Path("/run/headway")
     base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base) / "headway" if base and os.access(base, os.W_OK) else Path(f"/tmp/headway-{os.getuid()}")
+    if base and os.access(base, os.W_OK):
+        return Path(base) / "headway"
+    inner, outer, _ = Path("/proc/self/uid_map").read_text().split()[:3]  # the same user inside a user namespace
+    return Path(f"/tmp/headway-{os.getuid() - int(inner) + int(outer)}")
 
 
 def namespace_directory() -> Path:

@@ -225,7 +225,7 @@ class Lab:
     def counters(self) -> dict[LinkId, LinkCounters]:
         """What each shaped link did since the lab was built."""
         with self._lock:
-            return {link.id: self._fabric.counters(link) for link in self.topology.links}
+            return self._fabric.counters()
 
     def cluster(self, *, with_events: bool = False) -> Cluster:
         """The lab as planners see it, one rank per host; `with_events`: capacities as the events in force leave them.
