@@ -9,7 +9,7 @@ REACT prepares such swaps and takes those that avoid congested nodes and edges:
   other ("choose other aggregators");
 - recursive doubling: swaps that bring a congested pair into an early step, in which few blocks move.
 
-Scored by `rounds.rounds_time`, the cost on the time-expanded network. Objective, steps and bytes are those of the
+Scored by `step_cost.rounds_time`, the cost on the time-expanded network. Objective, steps and bytes are those of the
 families. Loses against the packing: a ring has no place where a slow rank carries less, and a tree's places are coarse.
 """
 
@@ -28,7 +28,7 @@ from headway.collectives.layout import Layout
 from headway.collectives.loads import LinkTable
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.predict import DEFAULT_CHUNK_BYTES
-from headway.collectives.rounds import rounds_time
+from headway.collectives.step_cost import rounds_time
 
 Orders = npt.NDArray[np.int32]
 ALL_ORDERS_UP_TO = 8

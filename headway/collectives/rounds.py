@@ -1,80 +1,133 @@
-"""REACT's cost of a collective: the pattern unrolled over its steps (a time-expanded network).
+"""Collectives in rounds over matched sends and receives: any torch backend can carry them.
 
-    T = sum over steps of  max over flows f of the step of (alpha + bytes_f / cap_f)
-    cap_f = min(B_up / flows out of the sender, B_down / flows into the receiver, path)
+The plan is unrolled by `schedule.rounds`. In each round a rank posts its receives, then its sends, in an order that
+both ends share (so that backends without tags, as NCCL, match them), waits for all, and adds. The order of addition
+is the pipelined executor's, so both give the same bits on the same plan.
 
-with the flows counted within the step. For pipelined trees and rings the steps are those of one chunk, and every
-further chunk adds the time that the busiest link needs for one chunk of each tree ("the bottleneck edge times the
-number of chunks"). Recursive doubling is not pipelined. The form is an inference from notes on the paper.
+It loses to the pipelined executor wherever links or ranks differ in speed, because a round waits for its slowest.
 """
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+import queue
+import threading
+import time
+from collections.abc import Callable
 
-from headway.cluster.model import Cluster
-from headway.collectives.loads import Edges, Ints, LinkTable, check_size, edges_of, link_loads
-from headway.collectives.plan import Collective, Plan
-from headway.collectives.predict import DEFAULT_CHUNK_BYTES
+from headway.collectives.folding import Fold
+from headway.collectives.operation import Operation, OperationOutcome
+from headway.collectives.plan import Phase
+from headway.collectives.schedule import Transfer, rounds
+from headway.collectives.scratch import ScratchPool
+from headway.collectives.table import Tables, check
+from headway.errors import TransportError
+from headway.transport import api
 
-RECURSIVE_DOUBLING = "recursive doubling"
-
-
-def rounds_time(
-    plan: Plan, cluster: Cluster, collective: Collective, size_bytes: int, chunk_bytes: int = DEFAULT_CHUNK_BYTES
-) -> float:
-    """Seconds that `collective` takes by the cost in rounds. PlanError when plan and cluster differ in size."""
-    check_size(plan, cluster)
-    if plan.size == 1:
-        return 0.0
-    edges, table = edges_of(plan), LinkTable(cluster)
-    doubling = plan.name.startswith(RECURSIVE_DOUBLING) and len(plan.order) == plan.size
-    pieces = 1.0 if doubling else max(1.0, float(np.ceil(plan.shares.max() * size_bytes / chunk_bytes)))
-    piece = (plan.shares * size_bytes / pieces)[edges.tree]
-    down = _doubling_steps(plan, edges) if doubling else plan.hops[edges.tree, edges.rank].astype(np.intp) - 1
-    last = int(down.max())
-    total = 0.0
-    if collective.reduces:
-        total += _steps_time(table, edges.rank, edges.parent, last - down, piece)
-    if collective.spreads:
-        total += _steps_time(table, edges.parent, edges.rank, down, piece)
-    loads = link_loads(plan, cluster, collective) * size_bytes / pieces
-    return total + (pieces - 1) * float((loads / table.capacities_Bps).max())
+Done = Callable[[OperationOutcome], None]
+_Step = tuple[tuple[Transfer, ...], tuple[Transfer, ...]]
 
 
-def _doubling_steps(plan: Plan, edges: Edges) -> Ints:
-    """Step in which each edge is used going down: the highest bit in which the places of rank and root differ."""
-    n = plan.size
-    p0 = 1 << (n.bit_length() - 1)
-    place = np.empty(n, dtype=np.intp)
-    place[list(plan.order)] = np.arange(n)
-    roots = np.argmax(plan.parents < 0, axis=1)
-    at, root = place[edges.rank], place[roots[edges.tree]]
-    steps = p0.bit_length() - 1
-    distance = np.where(at < p0, at, 0) ^ (root % p0)
-    bits = np.frexp(distance.astype(np.float64))[1].astype(np.intp)
-    # An extra rank hands its block in before the first step (bit 0 of no difference), and gets all after the last.
-    return np.where(at >= p0, steps + 1, bits)
+class RoundsExecutor:
+    """Runs the operations of one group one after the other on a thread of its own; see `operation.Executor`.
 
+    `done` is called on that thread. After a failure every further operation fails with the same error.
+    """
 
-def _steps_time(
-    table: LinkTable, src: npt.NDArray[np.intp], dst: npt.NDArray[np.intp], step: Ints, piece: npt.NDArray[np.float64]
-) -> float:
-    """Sum over steps of the slowest flow; messages of one step between the same two ranks are one flow."""
-    n, links = len(table.host_of), len(table.capacities_Bps)
-    flow, where = np.unique((step * n + src) * n + dst, return_inverse=True)
-    amount = np.bincount(where, weights=piece, minlength=len(flow))
-    at, sender, receiver = flow // (n * n), flow // n % n, flow % n
-    seconds = np.zeros(len(flow))
-    crossing = np.zeros(len(flow), dtype=bool)
-    for use in table.uses(sender, receiver):
-        keys = at[use.messages] * links + use.links
-        _, group, sharing = np.unique(keys, return_inverse=True, return_counts=True)
-        rate = table.capacities_Bps[use.links] / sharing[group]
-        seconds[use.messages] = np.maximum(seconds[use.messages], amount[use.messages] / rate)
-        crossing[use.messages] = True
-    seconds += np.where(crossing, table.cluster.alpha_s, 0.0)
-    slowest = np.zeros(int(at.max()) + 1)
-    np.maximum.at(slowest, at, seconds)
-    return float(slowest.sum())
+    def __init__(self, transport: api.Transport) -> None:
+        self._transport = transport
+        self._tables = Tables(transport.rank)
+        self._steps: dict[tuple[int, str, tuple[int, ...]], tuple[object, list[_Step]]] = {}
+        self._pool = ScratchPool()
+        self._queue: queue.SimpleQueue[tuple[Operation, Done] | None] = queue.SimpleQueue()
+        self._error: Exception | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._work, name=f"headway-rounds-{transport.rank}", daemon=True)
+        self._thread.start()
+
+    @property
+    def scratch_outstanding(self) -> int:
+        """Scratch buffers in use; 0 between operations."""
+        return self._pool.outstanding
+
+    def start(self, operation: Operation, done: Done) -> None:
+        """Begin `operation`. Any thread. PlanError, UsageError: it can't be run. TransportError: after `close`."""
+        check(operation, size=self._transport.size)
+        with self._lock:
+            if self._closed:
+                raise TransportError("the executor is closed", operation=operation.label)
+            self._queue.put((operation, done))
+
+    def fail(self, error: Exception) -> None:
+        """Fail every operation that has not begun. The one under way ends when the transport is closed."""
+        self._error = self._error or error
+
+    def close(self) -> None:
+        """Finish what was started, then end the thread. Idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            operation, done = item
+            started_s = time.monotonic()
+            if self._error is None:
+                try:
+                    self._run(operation)
+                except Exception as error:
+                    self._error = error
+            done(OperationOutcome(started_s, time.monotonic(), self._error))
+
+    def _run(self, operation: Operation) -> None:
+        pieces = self._tables.table(operation).pieces
+        reducer, buffer, pool = operation.reducer, operation.buffer, self._pool
+        fold: Fold | None = None
+        if reducer is not None and operation.collective.reduces:
+            fold = Fold(
+                operation.plan, pieces, self._transport.rank, buffer, reducer, pool,
+                in_rank_order=operation.in_rank_order,
+            )  # fmt: skip
+            if self._transport.size == 1 and buffer.nbytes:
+                reducer.finish(buffer)
+
+        def region(transfer: Transfer) -> memoryview:
+            piece = pieces.numbers[transfer.tree, transfer.piece]
+            return buffer[pieces.first[piece] : pieces.last[piece]]
+
+        tag = operation.number % 2**31
+        taken = pool.outstanding
+        try:
+            for receives, sends in self._steps_of(operation, pieces.per_tree):
+                into = [pool.take(region(t).nbytes) if t.phase is Phase.UP else region(t) for t in receives]
+                arriving = [self._transport.receive(t.src, tag, view) for t, view in zip(receives, into, strict=True)]
+                leaving = [self._transport.send(t.dst, tag, region(t)) for t in sends]
+                for transfer in (*arriving, *leaving):
+                    transfer.wait(max(0.0, operation.deadline_s - time.monotonic()))
+                for t, view in zip(receives, into, strict=True):
+                    if t.phase is Phase.UP and fold is not None and reducer is not None:
+                        complete = fold.add(pieces.numbers[t.tree, t.piece], t.src, view)
+                        if complete and operation.plan.trees[t.tree].root == t.dst:
+                            reducer.finish(region(t))
+        except TransportError as error:
+            # A receive may still be filling a buffer: none of this operation's is used again.
+            pool.forget(pool.outstanding - taken)
+            raise type(error)(error.what, rank=error.rank, operation=operation.label) from error
+
+    def _steps_of(self, operation: Operation, per_tree: tuple[int, ...]) -> list[_Step]:
+        """This rank's (receives, sends) of each round that it takes part in."""
+        plan, rank = operation.plan, self._transport.rank
+        key = (id(plan), operation.collective.value, per_tree)
+        if key not in self._steps:
+            steps = []
+            for transfers in rounds(plan, operation.collective, per_tree):
+                mine = (tuple(t for t in transfers if t.dst == rank), tuple(t for t in transfers if t.src == rank))
+                if mine[0] or mine[1]:
+                    steps.append(mine)
+            if len(self._steps) >= 128:
+                del self._steps[next(iter(self._steps))]
+            self._steps[key] = (plan, steps)
+        return self._steps[key][1]
