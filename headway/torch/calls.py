@@ -37,21 +37,33 @@ def _set_op(options: AllreduceOptions | ReduceOptions | ReduceScatterOptions, op
 
 def all_reduce(
     tensors: Tensor | Tensors | None = None,
-    opts: AllreduceOptions | AllreduceCoalescedOptions | Op | None = None,
+    opts: AllreduceOptions | Op | None = None,
     timeout: timedelta | None = None,
     *,
     tensor: Tensor | None = None,
     op: Op | None = None,
 ) -> tuple[list[Tensor], AllreduceOptions]:
-    """Arguments of `allreduce` and `allreduce_coalesced`."""
+    """Arguments of `allreduce`."""
     given = _as_list(tensor if tensors is None else tensors)
-    if isinstance(opts, (AllreduceOptions, AllreduceCoalescedOptions)):
+    if isinstance(opts, AllreduceOptions):
         return given, opts
     options = AllreduceOptions()
     _set_op(options, opts if op is None else op)
     if timeout is not None:
         options.timeout = timeout
     return given, options
+
+
+def all_reduce_coalesced(
+    tensors: Tensors, opts: AllreduceCoalescedOptions | AllreduceOptions | None = None
+) -> tuple[list[Tensor], AllreduceCoalescedOptions]:
+    """Arguments of `allreduce_coalesced`."""
+    if isinstance(opts, AllreduceCoalescedOptions):
+        return list(tensors), opts
+    options = AllreduceCoalescedOptions()
+    if opts is not None:
+        options.reduceOp, options.timeout = opts.reduceOp, opts.timeout
+    return list(tensors), options
 
 
 def broadcast(

@@ -58,7 +58,8 @@ class HeadwayProcessGroup(ProcessGroup):
     """One group on one rank. The methods' contracts are torch's; docs/torch.md says which run on what."""
 
     def __init__(self, parts: GroupParts) -> None:
-        super().__init__(parts.store, parts.rank, parts.size)
+        # The form for subclasses in Python, which torch's stub lacks.
+        super().__init__(parts.rank, parts.size)  # type: ignore[call-arg, arg-type]
         self._parts = parts
         self._own = parts.own
         self._group_name = parts.name
@@ -111,6 +112,9 @@ class HeadwayProcessGroup(ProcessGroup):
     @property
     def group_desc(self) -> str:
         return self._group_desc
+
+    def get_group_store(self) -> Store:
+        return self._parts.store
 
     def set_timeout(self, timeout: timedelta) -> None:
         """The limit of operations from now on, on the engine and on every backend."""
@@ -199,7 +203,7 @@ class HeadwayProcessGroup(ProcessGroup):
         return work or self._rest(tensors).allreduce(tensors, opts)
 
     def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> Work:
-        tensors, opts = calls.all_reduce(*args, **kwargs)
+        tensors, opts = calls.all_reduce_coalesced(*args, **kwargs)
         work = self._own.all_reduce_coalesced(tensors, opts.reduceOp, opts.timeout)
         return work or self._rest(tensors).allreduce_coalesced(tensors, opts)
 

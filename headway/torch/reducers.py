@@ -85,7 +85,7 @@ class TorchReducer:
 
 
 def _slices(tensor: Tensor) -> Sequence[Tensor]:
-    return torch.split(tensor, SLICE_ELEMENTS)  # type: ignore[no-any-return, no-untyped-call]
+    return torch.split(tensor, SLICE_ELEMENTS)
 
 
 @lru_cache(maxsize=256)
