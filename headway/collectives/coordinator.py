@@ -65,6 +65,7 @@ class Coordinator:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"headway-tuner-{group}")
         self._done: dict[int, _Done] = {}
         self._reports: dict[int, dict[int, EpochReport]] = {}
+        self._closed = False
 
     def operation_done(
         self, number: int, collective: Collective, plan: str, size_bytes: int, ended: OperationOutcome
@@ -91,7 +92,7 @@ class Coordinator:
         """Take one rank's report; when it is the epoch's last, decide. Progress thread."""
         gathered = self._reports.setdefault(report.epoch, {})
         gathered[report.rank] = report
-        if len(gathered) == self._size:
+        if len(gathered) == self._size and not self._closed:
             del self._reports[report.epoch]
             numbers = sorted(gathered[0].durations_s)
             operations = [
@@ -108,7 +109,8 @@ class Coordinator:
             self._worker.submit(self._decide, report.epoch, report.ruled_from, reports, operations)
 
     def close(self) -> None:
-        """Wait for a decision under way, and end the thread."""
+        """Wait for a decision under way, and end the thread. Reports that come later need no ruling any more."""
+        self._closed = True
         self._worker.shutdown(wait=True)
 
     def _decide(
