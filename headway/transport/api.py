@@ -127,6 +127,13 @@ class StreamTransport(Protocol):
         """No more messages are expected for `channel`; a late one is a protocol error. Progress thread only."""
         ...
 
+    def abandon_channel(self, channel: int) -> None:
+        """Give `channel` up before its end. As after `Sink.failed`: its buffers are free, later messages are dropped.
+
+        Progress thread only.
+        """
+        ...
+
     def send_message(self, dst: int, channel: int, tag: int, payload: memoryview) -> None:
         """Queue one message; connects on first use. `payload` must not change until `Sink.sent`. Progress thread only.
 

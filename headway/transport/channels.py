@@ -51,16 +51,22 @@ class Channels:
         """Expect no more messages for `channel`."""
         self._sinks.pop(channel, None)
 
-    def fail(self, channel: int, error: TransportError) -> None:
-        """Tell the channel's sink, once, and leave its buffers alone from here on."""
+    def abandon(self, channel: int) -> Sink | None:
+        """Leave the buffers of the channel's sink alone from here on; drop what still comes. The sink, if any."""
         sink = self._sinks.pop(channel, None)
+        if sink is not None:
+            self._failed.add(channel)
+            self._disown(channel)
+            for inflow in self.inflows:
+                if inflow.channel == channel:
+                    inflow.divert()
+        return sink
+
+    def fail(self, channel: int, error: TransportError) -> None:
+        """`abandon` it, and tell its sink why, once."""
+        sink = self.abandon(channel)
         if sink is None:
             return
-        self._failed.add(channel)
-        self._disown(channel)
-        for inflow in self.inflows:
-            if inflow.channel == channel:
-                inflow.divert()
         try:
             sink.failed(error)
         except Exception:

@@ -242,6 +242,10 @@ class TcpTransport:
         """See `StreamTransport`."""
         self._channels.close(channel)
 
+    def abandon_channel(self, channel: int) -> None:
+        """See `StreamTransport`."""
+        self._channels.abandon(channel)
+
     def send_message(self, dst: int, channel: int, tag: int, payload: memoryview) -> None:
         """See `StreamTransport`. When `dst` is gone the channel fails, after the call has returned."""
         outflow = self._outflows.get((dst, Purpose.STREAM))
