@@ -62,6 +62,11 @@ class _Daemon:
         if line.decode().strip() != word:
             raise LabError(f"{self.name}: {line.decode().strip()}")
 
+    def check(self) -> None:
+        """LabError when it has ended."""
+        if self._process.poll() is not None and not self._errors.closed:
+            raise self._died()
+
     def _died(self) -> LabError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headway.cluster.model import Cluster, Host, Rack
@@ -36,6 +36,13 @@ class Effect:
     def impairs(self) -> bool:
         """Whether the link must have been built for delay and loss."""
         return isinstance(self.event, (DelayEvent, LossEvent))
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """The links that it takes capacity from, as `Cluster.links` names them; delay and loss take none."""
+        if self.impairs:
+            return ()
+        return tuple(f"{direction}link of {self.target}" for direction in self.event.directions)
 
     @property
     def what(self) -> str:
@@ -141,12 +148,3 @@ def _left(link: LinkId, rate_Bps: float, topology: Topology, in_force: Sequence[
             udp += effect.event.udp.of(base) if effect.event.udp is not None else 0.0
             flows += effect.event.tcp or 0
     return max(rate_Bps - udp, _LEAST_SHARE * rate_Bps) / (flows + 1)
-
-
-def describe(settings: Mapping[LinkId, LinkSettings]) -> list[str]:
-    """Links with delay or loss, in words."""
-    return [
-        f"{link}: {s.delay_s * 1e3:g} ms, loss {s.loss * 100:g} %"
-        for link, s in settings.items()
-        if s.delay_s or s.loss
-    ]

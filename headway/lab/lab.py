@@ -50,6 +50,7 @@ class Lab:
         self._relay: RelayDaemon | None = None
         self._load: LoadDaemon | None = None
         self._effects: dict[str, tuple[Effect, ...]] = {}
+        self._settings = link_settings(topology, ())
         self._lock = threading.RLock()
         self._closed = False
         self.hosts = tuple(
@@ -136,16 +137,24 @@ class Lab:
 
     def run_ranks(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None,
-        on_line: Callable[[str, str], None] | None = None, echo: bool = False, limit_s: float | None = None,
+        on_line: Callable[[str, str], None] | None = None, on_tick: Callable[[], None] | None = None,
+        echo: bool = False, limit_s: float | None = None,
     ) -> RunResult:  # fmt: skip
         """Run a command once per host, as `torchrun` would with one process per node; the first failure ends all.
 
         Args:
             on_line: called with (host, line) for every line of output, on this thread.
+            on_tick: called ten times a second or oftener, on this thread.
             echo: print every line, with its host before it.
             limit_s: end all after this long; that counts as a failure.
         """
-        return run_ranks(self, argv, env=env, on_line=on_line, echo=echo, limit_s=limit_s)
+
+        def tick() -> None:
+            self.check()
+            if on_tick is not None:
+                on_tick()
+
+        return run_ranks(self, argv, env=env, on_line=on_line, on_tick=tick, echo=echo, limit_s=limit_s)
 
     def apply(self, event: Event) -> None:
         """Put an event in force on all its targets, until `undo`; its times and its pattern are not looked at.
@@ -204,13 +213,21 @@ class Lab:
     def _update(self) -> None:
         """Make every link as the effects in force say."""
         for link, settings in link_settings(self.topology, tuple(self._effects.values())).items():
-            self._set(link, settings)
+            if self._settings[link] != settings:
+                self._set(link, settings)
+                self._settings[link] = settings
 
     def _set(self, link: LinkId, settings: LinkSettings) -> None:
         shaped = self.topology.link(link)
         self._fabric.set_link(shaped, settings)
         if self._relay is not None and shaped.relayed:
             self._relay.set_link(link, settings)
+
+    def check(self) -> None:
+        """LabError when a program that the lab needs has ended: its links would be dead, or its load missing."""
+        for daemon in (self._load, self._relay):
+            if daemon is not None:
+                daemon.check()
 
     def _loader(self) -> LoadDaemon:
         if self._load is None:
@@ -253,6 +270,8 @@ class Lab:
         with self._lock:
             self._closed = True
             self._fabric.close()
+            if self._relay is not None:
+                self._relay.let_go()
 
     def __enter__(self) -> Self:
         return self

@@ -97,7 +97,7 @@ class _Output:
 
 def run_ranks(
     lab: LabLike, argv: Sequence[str], *, env: Mapping[str, str] | None, on_line: Callable[[str, str], None] | None,
-    echo: bool, limit_s: float | None,
+    on_tick: Callable[[], None], echo: bool, limit_s: float | None,
 ) -> RunResult:  # fmt: skip
     """See `Lab.run_ranks`. An exception (Ctrl-C, or one from `on_line`) ends all ranks too before it goes on."""
 
@@ -121,7 +121,7 @@ def run_ranks(
                 for stream, error in ((process.stdout, False), (process.stderr, True)):
                     assert stream is not None
                     selector.register(stream, selectors.EVENT_READ, _Output(host.name, error, emit))
-            failure = _watch(lab, processes, selector, None if limit_s is None else begun + limit_s)
+            failure = _watch(lab, processes, selector, on_tick, None if limit_s is None else begun + limit_s)
         finally:
             _end(processes)
             _drain(selector)
@@ -134,12 +134,14 @@ def run_ranks(
 
 
 def _watch(
-    lab: LabLike, processes: list[subprocess.Popen[bytes]], selector: selectors.BaseSelector, deadline: float | None
-) -> str:
+    lab: LabLike, processes: list[subprocess.Popen[bytes]], selector: selectors.BaseSelector,
+    on_tick: Callable[[], None], deadline: float | None,
+) -> str:  # fmt: skip
     """Pass output on until all have ended well, one has failed, or time is up; what failed, in words."""
     running = dict(enumerate(processes))
     while running:
         _pump(selector, _TICK_S)
+        on_tick()
         for rank, process in list(running.items()):
             code = process.poll()
             if code is None:

@@ -17,7 +17,7 @@ def become_root_in_user_namespace() -> NoReturn:
     """Run this same command again, as root of a new user namespace. LabError when that did not help before."""
     if _MARK in os.environ:
         raise LabError("this process has no right to make network namespaces, not even in a user namespace of its own")
-    arguments = [sys.executable, "-I", "-S", str(_SCRIPT), "--", *sys.orig_argv]
+    arguments = [sys.executable, "-I", "-S", str(_SCRIPT), "--", sys.executable, *sys.orig_argv[1:]]
     os.environ[_MARK] = "1"
     sys.stdout.flush()
     sys.stderr.flush()

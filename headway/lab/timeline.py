@@ -116,6 +116,10 @@ class Player:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self.check()
+
+    def check(self) -> None:
+        """Raise what went wrong in the thread, if anything did."""
         if self.error is not None:
             raise self.error
 
@@ -140,4 +144,5 @@ class Player:
         else:
             self._stage.end(step.key)
             del self._in_force[step.key]
-        self._written(EventRecord(t_s=time.time(), event=step.event_id, phase=step.phase, what=step.what))
+        links = sorted({name for effect in step.effects for name in effect.link_names})
+        self._written(EventRecord(t_s=time.time(), event=step.event_id, phase=step.phase, what=step.what, links=links))
