@@ -18,7 +18,7 @@ VERSION: Literal[1] = 1
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
     v: Literal[1] = 1
     t_s: float
@@ -28,7 +28,7 @@ class _Record(BaseModel):
 class FindingRecord(BaseModel):
     """A finding in words and numbers, as `observe.findings.Finding`."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
     link: str
     capacity_Bps: float
@@ -40,7 +40,7 @@ class FindingRecord(BaseModel):
 class OptionRecord(BaseModel):
     """One plan that was considered."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
     plan: str
     predicted_s: float
@@ -136,7 +136,7 @@ class FailureRecord(_Record):
 
     kind: Literal["failure"] = "failure"
     rank: int
-    blamed_rank: int | None
+    blamed_rank: int | None = None
     operation: str
     what: str
 
@@ -180,7 +180,7 @@ class MemoryJournal:
 
 def to_line(record: Record) -> str:
     """One record as one JSON line, without the newline."""
-    return _ADAPTER.dump_json(record, exclude_none=True).decode()
+    return record.model_dump_json(exclude_none=True)
 
 
 def parse_lines(lines: Iterable[str], *, where: str) -> Iterator[Record]:

@@ -84,6 +84,11 @@ def rate_MB(rate_Bps: float) -> str:
     return f"{rate_Bps / 1e6:.3g} MB/s"
 
 
+def _end(reason: str) -> str:
+    """A reason as the end of a sentence."""
+    return reason if reason.endswith((".", "?", "!")) else f"{reason}."
+
+
 def _percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
@@ -191,7 +196,7 @@ def _finding(finding: FindingRecord) -> str:
 
 def _hold(run: Run, held: list[DecisionRecord]) -> Moment:
     first, last = held[0], held[-1]
-    sentence = f"Held {first.plan_after or 'the plan'} for {_count(len(held), 'epoch')}: {last.reason}."
+    sentence = f"Held {first.plan_after or 'the plan'} for {_count(len(held), 'epoch')}: {_end(last.reason)}"
     measured = [d.measured_s for d in held if d.measured_s is not None]
     if measured:
         mean_s = sum(measured) / len(measured)
@@ -216,12 +221,12 @@ def decision_words(d: DecisionRecord) -> str:
     if d.action == "try":
         return _trial(d)
     if d.action == "keep":
-        return f"Kept {d.plan_after}: {d.reason}. {_measured(d)}".strip()
+        return f"Kept {d.plan_after}: {_end(d.reason)} {_measured(d)}".strip()
     if d.action == "revert":
-        text = f"Reverted from {d.plan_before} to {d.plan_after} from operation {d.from_operation}: {d.reason}."
+        text = f"Reverted from {d.plan_before} to {d.plan_after} from operation {d.from_operation}: {_end(d.reason)}"
         return f"{text} {_measured(d)}".strip()
     came = f" (from {d.plan_before})" if d.plan_before not in ("", d.plan_after) else ""
-    return f"Back to the idle plan {d.plan_after}{came}: {d.reason}. {_measured(d)}".strip()
+    return f"Back to the idle plan {d.plan_after}{came}: {_end(d.reason)} {_measured(d)}".strip()
 
 
 def _measured(d: DecisionRecord) -> str:
@@ -239,7 +244,7 @@ def _measured(d: DecisionRecord) -> str:
 
 
 def _trial(d: DecisionRecord) -> str:
-    text = f"Tries {d.plan_after} instead of {d.plan_before} from operation {d.from_operation}: {d.reason}."
+    text = f"Tries {d.plan_after} instead of {d.plan_before} from operation {d.from_operation}: {_end(d.reason)}"
     if d.predicted_s is not None:
         text += f" Predicted {format_time(d.predicted_s)} per operation"
         if d.reference_s:

@@ -7,10 +7,9 @@ from html import escape
 from string import Template
 
 from headway import __version__
-from headway.collectives.plan import Plan
+from headway.collectives.plan import Plan, PlanError
 from headway.collectives.plan_codec import decode
 from headway.decide.journal import DecisionRecord
-from headway.errors import HeadwayError
 from headway.report.chart import Chart, Mark, Series, Shade, asset, draw_chart
 from headway.report.explain import decision_words, tell
 from headway.report.figures import algbw_Bps, limit_of, link_key, reactions, summarise
@@ -180,10 +179,10 @@ def slow_ranks(run: Run, decision: DecisionRecord | None) -> set[int]:
 
 
 def _decoded(text: str) -> Plan | None:
-    """The plan, or None where the journal has none or a newer Headway wrote it in a form unknown here."""
+    """The plan, or None where the journal has none, or has it in a form unknown here: the rest can still be shown."""
     if not text:
         return None
     try:
         return decode(text)
-    except (HeadwayError, ValueError):
+    except PlanError:
         return None

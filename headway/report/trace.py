@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
 from typing import TypedDict
 
 from headway.report.explain import decision_words
@@ -58,7 +59,7 @@ def _run_events(run: Run, first_pid: int, shift_s: float, *, several: bool) -> I
         lanes = _lanes((run.began_s(o), run.ended_s(o)) for o in mine)
         for op, lane in zip(mine, lanes, strict=True):
             arguments: dict[str, Argument] = {"operation": op.operation, "size_bytes": op.size_bytes, "plan": op.plan}
-            if op.limit_s is not None:
+            if op.limit_s is not None and isfinite(op.limit_s):
                 arguments["limit_ms"] = round(op.limit_s * 1e3, 3)
             event = _event(f"{op.collective} #{op.operation}", "operation", "X", at(run.began_s(op)), first_pid + rank)
             yield {**event, "tid": lane, "dur": round(op.duration_s * MICRO, 3), "args": arguments}
