@@ -196,6 +196,11 @@ class FakeStreamTransport:
         del self.channels[channel]
         self.finished.add(channel)
 
+    def abandon_channel(self, channel: int) -> None:
+        """Read none of its buffers any more, drop what comes."""
+        if self.channels.pop(channel, None) is not None:
+            self._disown(channel)
+
     def send_message(self, dst: int, channel: int, tag: int, payload: memoryview) -> None:
         """Queue a message."""
         assert channel in self.channels
@@ -274,9 +279,12 @@ class FakeStreamTransport:
     def _fail_channel(self, channel: int, error: TransportError) -> None:
         sink = self.channels.pop(channel, None)
         if sink is not None:
-            self.failed.add(channel)
-            for link in (link for (src, _), link in self._network.links.items() if src == self._rank):
-                kept = [message for message in link.unsent if message.channel != channel]
-                link.unsent.clear()
-                link.unsent.extend(kept)
+            self._disown(channel)
             sink.failed(error)
+
+    def _disown(self, channel: int) -> None:
+        self.failed.add(channel)
+        for link in (link for (src, _), link in self._network.links.items() if src == self._rank):
+            kept = [message for message in link.unsent if message.channel != channel]
+            link.unsent.clear()
+            link.unsent.extend(kept)
