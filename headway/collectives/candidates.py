@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from headway.cluster.model import Cluster, LinkKind
 from headway.collectives import families, react
+from headway.collectives.columns import MAX_DIRECT_NODES, bundles, direct_shares, slow_sets
 from headway.collectives.layout import Layout
 from headway.collectives.limits import lower_bound
-from headway.collectives.packing import MAX_DIRECT_NODES, bundles, direct_shares, pack, slow_sets
+from headway.collectives.packing import pack
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.predict import DEFAULT_CHUNK_BYTES, DEFAULT_COSTS, CostModel, Prediction, predict
 from headway.observe.findings import Finding
@@ -197,17 +198,24 @@ def candidates(
 def _packings(
     cluster: Cluster, collective: Collective, size_bytes: int, root: int, chunk_bytes: int, costs: CostModel
 ) -> list[Plan]:
-    """The linear program's mix, and the best of each family on its own, so that a trial can choose."""
+    """The linear program's mix with and without stars (whose incast is hard to predict), and each family on its own.
+
+    A trial measures what the model cannot know.
+    """
     columns = bundles(cluster, collective, root=root)
     mix = pack(cluster, collective, size_bytes, chunk_bytes, root=root, columns=columns, costs=costs).plan
-    alone = [plan for plan in columns if len(plan.trees) > 1 or collective is not Collective.ALL_REDUCE]
-    plans = [mix, *alone]
+    plans = [mix, *columns]
     if collective is Collective.ALL_REDUCE:
+        few_flows = [plan for plan in columns if not plan.name.startswith("direct")]
+        if len(few_flows) < len(columns):
+            plans.append(pack(cluster, collective, size_bytes, chunk_bytes, columns=few_flows, costs=costs).plan)
         layout = Layout(cluster)
         order = layout.order(avoid=True)
         rates = layout.rates_Bps(collective)
         fastest = max(range(layout.size), key=lambda node: rates[node])
-        extra = [families.star(layout.size, fastest), families.recursive_doubling(order)]
+        extra = [families.star(layout.size, fastest)]
+        if layout.size <= MAX_DIRECT_NODES:
+            extra.append(families.recursive_doubling(order))
         slow = slow_sets(rates)
         if slow:
             core = [node for node in order if node not in set(slow[0])]

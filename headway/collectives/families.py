@@ -96,8 +96,9 @@ def chains(
     for k in range(count):
         spine = np.roll(core, -(k * m // count))
         row = _path(spine, root_at, n)
+        holders = spine.tolist()
         for index, leaf in enumerate(leaves):
-            row[leaf] = _holder(spine.tolist(), places[index % m], leaf, bad)
+            row[leaf] = _holder(holders, places[index % m], leaf, bad)
         rows.append(row)
     name = f"chains over {m}" + (f", {_names(leaves)} last" if leaves else "")
     return plan_of(name, np.stack(rows), np.full(count, 1 / count))
@@ -116,7 +117,7 @@ def star(size: int, root: int) -> Plan:
 def direct(shares: Sequence[float]) -> Plan:
     """One star per rank: rank i aggregates the share shares[i] of the vector (butterfly, sharded aggregators).
 
-    Objective: least time for any capacities: with the shares of `packing.direct_shares` it meets the limit.
+    Objective: least time for any capacities: with the shares of `columns.direct_shares` it meets the limit.
     Steps: 2. Bytes: S(1 + w_i(n-2)) at rank i.
     Loses: n(n-1) flows; incast unless pieces are sent in rotated order. Racks: most flows cross the uplinks.
 
@@ -371,7 +372,7 @@ def _near(root_at: int, spine: int) -> list[int]:
 
 
 def _holder(spine: Sequence[int], position: int, leaf: int, bad: Collection[frozenset[int]]) -> int:
-    for step in range(len(spine)):
+    for step in range(len(spine) if bad else 1):
         candidate = spine[(position + step) % len(spine)]
         if frozenset((candidate, leaf)) not in bad:
             return candidate

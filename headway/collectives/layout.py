@@ -81,7 +81,7 @@ class Layout:
         return frozenset(pairs)
 
     def order(self, *, avoid: bool = False) -> list[int]:
-        """Nodes rack by rack; with `avoid`, rearranged so that slow pairs are not neighbours on the circle if possible."""
+        """Nodes rack by rack; with `avoid`, rearranged so that slow pairs are not neighbours if that is possible."""
         order = [node for group in self.racks for node in group]
         return without_neighbours(order, self.slow_pairs) if avoid and self.slow_pairs else order
 

@@ -99,8 +99,8 @@ def _cut(node: _Node, world_size: int, collective: Collective) -> tuple[float, f
 
 def _hosts(cluster: Cluster, root: int) -> list[_Node]:
     ranks: dict[int, int] = defaultdict(int)
-    for host in cluster.host_of:
-        ranks[host] += 1
+    for at in cluster.host_of:
+        ranks[at] += 1
     nodes = []
     for index, count in ranks.items():
         host = cluster.hosts[index]

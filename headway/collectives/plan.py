@@ -115,12 +115,13 @@ class Plan:
     @property
     def depth(self) -> int:
         """The deepest tree's depth."""
-        return max((tree.depth for tree in self.trees), default=0)
+        return int(self.hops.max(initial=0))
 
     @cached_property
     def parents(self) -> npt.NDArray[np.int32]:
         """The trees' parents as one array of shape (trees, size); read only."""
-        array = np.array([tree.parents for tree in self.trees], dtype=np.int32).reshape(len(self.trees), -1)
+        rows = [tree.parents for tree in self.trees]
+        array: npt.NDArray[np.int32] = np.array(rows, dtype=np.int32).reshape(len(rows), -1)
         array.setflags(write=False)
         return array
 
@@ -133,7 +134,7 @@ class Plan:
         parents = self.parents
         roots = np.argmax(parents == -1, axis=1)[:, None]
         above = np.where(parents == -1, roots, parents)
-        hops = (parents != -1).astype(np.int32)
+        hops: npt.NDArray[np.int32] = (parents != -1).astype(np.int32)
         for _ in range(max(1, (self.size - 1).bit_length())):
             hops = hops + np.take_along_axis(hops, above, axis=1)
             above = np.take_along_axis(above, above, axis=1)

@@ -29,11 +29,16 @@ def check(plan: Plan, collective: Collective, *, root: int | None = None) -> Non
     done = _passed.setdefault(plan, set())
     if (collective, root) in done:
         return
-    _check_shape(plan)
-    _check_reach(plan)
+    check_trees(plan)
     _check_roots(plan, collective, root)
     _simulate(plan, collective)
     done.add((collective, root))
+
+
+def check_trees(plan: Plan) -> None:
+    """Raise PlanError unless every tree spans all ranks without a cycle and the shares are above 0 with sum 1."""
+    _check_shape(plan)
+    _check_reach(plan)
 
 
 def _check_shape(plan: Plan) -> None:
