@@ -291,12 +291,13 @@ def _about(span: Span) -> str:
 
 
 def _closing(run: Run, figures: Summary) -> list[str]:
-    share = figures.congested_s / figures.total_s if figures.total_s > 0 else 0.0
-    source = "the lab's events say" if figures.known else "the detector found"
-    lines = [
-        f"Congested for {figures.congested_s:.1f} s of {figures.total_s:.1f} s ({_percent(share)}), as {source}; "
-        f"{_count(figures.switches, 'change')} of plan."
-    ]
+    if run.congested():
+        lasted = f"{figures.congested_s:.1f} s of {figures.total_s:.1f} s"
+        source = "the lab's events say" if figures.known else "the detector found"
+        opening = f"Congested for {lasted} ({_percent(figures.congested_s / figures.total_s)}), as {source}"
+    else:
+        opening = f"No congestion was found in {figures.total_s:.1f} s"
+    lines = [f"{opening}; {_count(figures.switches, 'change')} of plan."]
     if figures.before_Bps is not None:
         when = " before congestion" if run.congested() else ""
         lines.append(f"algbw{when}: {rate_MB(figures.before_Bps)} (median).")

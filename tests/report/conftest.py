@@ -169,7 +169,8 @@ def make_records(*, seed: int = 1, tuned: bool = True, start_s: float = WALL_S) 
     limits = {"free": 14.3e6, "slow": 12.5e6}
     for _ in range(4):
         measured_s = w.run_epoch(idle, 13.7e6, limits["free"], 1.0)
-        w.decide("hold", "no finding", idle, idle, measured_s=measured_s)
+        if tuned:
+            w.decide("hold", "no finding", idle, idle, measured_s=measured_s)
     w.event("begin")
     slow_s = w.run_epoch(idle, 6.7e6, limits["slow"], 0.5)
     bound_s = SIZE_BYTES / limits["slow"]
