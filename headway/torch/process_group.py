@@ -20,6 +20,7 @@ from torch.distributed import GroupName, ProcessGroup, Work
 
 from headway.torch import calls, other_devices
 from headway.torch.delegate import InnerGloo
+from headway.torch.eager import never_compiled
 from headway.torch.own import OwnCollectives
 from headway.torch.work import JoinedWork
 
@@ -54,6 +55,7 @@ class GroupParts:
     split: Callable[[Store, Sequence[int], timedelta, str], HeadwayProcessGroup]
 
 
+@never_compiled
 class HeadwayProcessGroup(ProcessGroup):
     """One group on one rank. The methods' contracts are torch's; docs/torch.md says which run on what."""
 

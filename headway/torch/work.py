@@ -14,6 +14,7 @@ from torch.distributed import Work
 
 from headway.collectives.operation import OperationOutcome
 from headway.torch.completion import CompletionPool
+from headway.torch.eager import never_compiled
 from headway.torch.errors import CollectiveDeadlineError, CollectiveError, for_torch
 
 NO_TIMEOUT = timedelta(0)
@@ -21,6 +22,7 @@ GRACE_S = 30.0
 """The engine ends every operation at its limit. Should it not, a wait ends by itself so much later."""
 
 
+@never_compiled
 class CollectiveWork(Work):
     """One collective under way.
 
@@ -163,6 +165,7 @@ class CollectiveWork(Work):
             future.set_result(self._tensors)
 
 
+@never_compiled
 class JoinedWork(Work):
     """Several works as one: complete when all are, and failed as the first that failed.
 
