@@ -253,18 +253,32 @@ def _on_trial(run: Run) -> set[int]:
 
 
 def limit_of(run: Run) -> dict[int, float]:
-    """Lower bound on the duration of each main operation, seconds: as recorded, else by the last decision."""
+    """Lower bound on the duration of each main operation, seconds.
+
+    As the operation's record has it; else from the last decision that has one, as long as the findings stay the same.
+    That one is of the epoch's median size, and grows with the size: what limits main operations is bandwidth.
+    """
     limits: dict[int, float] = {}
     decisions = iter(run.decisions)
     coming = next(decisions, None)
-    current: DecisionRecord | None = None
+    per_byte: float | None = None
+    under: set[str] = set()
+    epoch: list[int] = []
     for op in run.main_operations():
         while coming is not None and coming.t_s <= op.t_s:
-            current, coming = coming, next(decisions, None)
+            found = {finding.link for finding in coming.findings}
+            size_bytes = median(epoch) if epoch else op.size_bytes
+            if coming.limit_s is not None:
+                per_byte, under = coming.limit_s / size_bytes, found
+            elif found != under:
+                per_byte = None
+            epoch = []
+            coming = next(decisions, None)
+        epoch.append(op.size_bytes)
         if op.limit_s is not None:
             limits[op.operation] = op.limit_s
-        elif current is not None and current.limit_s is not None:
-            limits[op.operation] = current.limit_s
+        elif per_byte is not None:
+            limits[op.operation] = per_byte * op.size_bytes
     return limits
 
 

@@ -221,10 +221,22 @@ def test_a_failed_return_is_no_recovery() -> None:
 
 
 def test_the_limit_comes_from_the_operation_or_else_from_the_last_decision() -> None:
-    own = op(1, 4.0).model_copy(update={"limit_s": 0.7})
-    judged = decision(0, 1.5, "hold", "ring", "ring", 1).model_copy(update={"limit_s": 0.9})
-    run = one([op(0, 1.0), judged, op(2, 3.0), own])
-    assert limit_of(run) == {2: 0.9, 1: 0.7}
+    own = op(5, 9.0).model_copy(update={"limit_s": 0.7})
+    slow = decision(0, 1.5, "try", "ring", "chains", 1, "downlink of host 3").model_copy(update={"limit_s": 0.9})
+    run = one(
+        [
+            op(0, 1.0),
+            slow,
+            op(1, 3.0),
+            op(2, 4.0, size=1 << 21),
+            decision(1, 4.5, "hold", "chains", "chains", 3, "downlink of host 3"),
+            op(3, 6.0),
+            decision(2, 6.5, "hold", "chains", "chains", 4),
+            op(4, 8.0),
+            own,
+        ]
+    )
+    assert limit_of(run) == {1: 0.9, 2: 1.8, 3: 0.9, 5: 0.7}, "another state of the network has another limit"
 
 
 @pytest.mark.parametrize(
