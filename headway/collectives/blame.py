@@ -16,7 +16,7 @@ from headway.cluster.units import format_rate, format_time
 from headway.collectives.limits import lower_bound
 from headway.collectives.packing import Tight
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.predict import DEFAULT_CHUNK_BYTES, DEFAULT_COSTS, CostModel, predict
+from headway.collectives.predict import DEFAULT_COSTS, CostModel, predict
 
 SUSPECT_BELOW = 0.97
 """A link with less than this part of its baseline is a suspect."""
@@ -56,7 +56,7 @@ def blame(
     baseline: Cluster,
     collective: Collective,
     size_bytes: int,
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
     *,
     tight: Sequence[Tight] = (),
     root: int = 0,
@@ -70,7 +70,7 @@ def blame(
         baseline: the same hosts and racks with the capacities of the undisturbed cluster.
         collective: what is computed.
         size_bytes: bytes of the whole vector.
-        chunk_bytes: piece size.
+        chunk_bytes: piece size; None: the one that the executor chooses for each plan.
         tight: tight rows of `packing.pack`, if the plan comes from there.
         root: root of a broadcast or a reduce.
         costs: fixed costs of messages.

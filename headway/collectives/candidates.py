@@ -17,7 +17,7 @@ from headway.collectives.layout import Layout
 from headway.collectives.limits import lower_bound
 from headway.collectives.packing import pack
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.predict import DEFAULT_CHUNK_BYTES, DEFAULT_COSTS, CostModel, Prediction, predict
+from headway.collectives.predict import DEFAULT_COSTS, CostModel, Prediction, predict
 from headway.observe.findings import Finding
 
 POLICIES = ("packing", "react", "off")
@@ -82,7 +82,7 @@ def idle_plan(
     *,
     bitwise: bool = False,
     root: int = 0,
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
     costs: CostModel = DEFAULT_COSTS,
 ) -> Plan:
     """The plan to start with, and to return to when congestion ends.
@@ -94,7 +94,7 @@ def idle_plan(
         policy: `packing` and `off` choose among all families, `react` among NCCL's.
         bitwise: only stars.
         root: root of a broadcast or a reduce.
-        chunk_bytes: piece size.
+        chunk_bytes: piece size; None: the one that the executor chooses for each plan.
         costs: fixed costs of messages.
     """
     plans = idle_families(cluster, collective, policy, bitwise=bitwise, root=root)
@@ -159,7 +159,7 @@ def candidates(
     *,
     bitwise: bool = False,
     root: int = 0,
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
     costs: CostModel = DEFAULT_COSTS,
     baseline: Cluster | None = None,
 ) -> list[Candidate]:
@@ -174,7 +174,7 @@ def candidates(
         idle: the plan of the undisturbed cluster.
         bitwise: only stars.
         root: root of a broadcast or a reduce.
-        chunk_bytes: piece size.
+        chunk_bytes: piece size; None: the one that the executor chooses for each plan.
         costs: fixed costs of messages.
         baseline: the undisturbed cluster, by which `react` tells congested links; default: no link counts as such
             beyond what differs from the median.
@@ -196,7 +196,7 @@ def candidates(
 
 
 def _packings(
-    cluster: Cluster, collective: Collective, size_bytes: int, root: int, chunk_bytes: int, costs: CostModel
+    cluster: Cluster, collective: Collective, size_bytes: int, root: int, chunk_bytes: int | None, costs: CostModel
 ) -> list[Plan]:
     """The linear program's mix with and without stars (whose incast is hard to predict), and each family on its own.
 

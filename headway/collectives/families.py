@@ -43,7 +43,7 @@ def ring(order: Sequence[int], *, midway: bool = False) -> Plan:
     """
     ranks = _permutation(order)
     n = len(ranks)
-    rows = np.stack([_path(np.roll(ranks, -k), n // 2 if midway else n - 1, n) for k in range(n)])
+    rows = _paths(_rotations(ranks, n), n // 2 if midway else n - 1, n)
     return plan_of("ring, rooted midway" if midway else "ring", rows, np.full(n, 1 / n), order=ranks)
 
 
@@ -92,16 +92,15 @@ def chains(
     root_at = m // 2 if midway else m - 1
     places = _near(root_at, m)
     bad = {frozenset(pair) for pair in avoid}
-    rows = []
-    for k in range(count):
-        spine = np.roll(core, -(k * m // count))
-        row = _path(spine, root_at, n)
-        holders = spine.tolist()
-        for index, leaf in enumerate(leaves):
-            row[leaf] = _holder(holders, places[index % m], leaf, bad)
-        rows.append(row)
+    spines = _rotations(core, count)
+    rows = _paths(spines, root_at, n)
+    for index, leaf in enumerate(leaves):
+        place = places[index % m]
+        rows[:, leaf] = spines[:, place]
+        if any(leaf in pair for pair in bad):
+            rows[:, leaf] = [_holder(spine, place, leaf, bad) for spine in spines.tolist()]
     name = f"chains over {m}" + (f", {_names(leaves)} last" if leaves else "")
-    return plan_of(name, np.stack(rows), np.full(count, 1 / count))
+    return plan_of(name, rows, np.full(count, 1 / count))
 
 
 def star(size: int, root: int) -> Plan:
@@ -337,10 +336,25 @@ def _permutation(order: Sequence[int] | npt.NDArray[np.int32]) -> npt.NDArray[np
     return ranks
 
 
+def _rotations(ranks: npt.NDArray[np.int32], count: int) -> Parents:
+    """`count` evenly spaced rotations, shape (count, len(ranks))."""
+    m = len(ranks)
+    shifts = np.arange(count) * m // count
+    turned: Parents = ranks[(np.arange(m)[None, :] + shifts[:, None]) % m]
+    return turned
+
+
+def _paths(spines: Parents, root_at: int, size: int) -> Parents:
+    """Each row of `spines` as a path rooted at its place `root_at`; ranks that are not on it stay without a parent."""
+    rows = np.full((len(spines), size), -1, dtype=np.int32)
+    tree = np.arange(len(spines))[:, None]
+    rows[tree, spines[:, :root_at]] = spines[:, 1 : root_at + 1]
+    rows[tree, spines[:, root_at + 1 :]] = spines[:, root_at:-1]
+    return rows
+
+
 def _path(spine: npt.NDArray[np.int32], root_at: int, size: int) -> Parents:
-    row = np.full(size, -1, dtype=np.int32)
-    row[spine[:root_at]] = spine[1 : root_at + 1]
-    row[spine[root_at + 1 :]] = spine[root_at:-1]
+    row: Parents = _paths(spine[None, :], root_at, size)[0]
     return row
 
 

@@ -104,8 +104,11 @@ def _hosts(cluster: Cluster, root: int) -> list[_Node]:
     nodes = []
     for index, count in ranks.items():
         host = cluster.hosts[index]
-        out_Bps = min(host.uplink_Bps, _by_paths(cluster.paths, [(index, other) for other in ranks if other != index]))
-        in_Bps = min(host.downlink_Bps, _by_paths(cluster.paths, [(other, index) for other in ranks if other != index]))
+        out_Bps, in_Bps = host.uplink_Bps, host.downlink_Bps
+        if cluster.paths:
+            others = [other for other in ranks if other != index]
+            out_Bps = min(out_Bps, _by_paths(cluster.paths, [(index, other) for other in others]))
+            in_Bps = min(in_Bps, _by_paths(cluster.paths, [(other, index) for other in others]))
         nodes.append(_Node(host.name, count, out_Bps, in_Bps, cluster.host_of[root] == index))
     return nodes
 

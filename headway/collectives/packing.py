@@ -27,12 +27,13 @@ from scipy.optimize import linprog
 
 from headway.cluster.model import Cluster, Link
 from headway.collectives import families
+from headway.collectives.chunking import chunk_bytes_for
 from headway.collectives.columns import bundles, is_even
 from headway.collectives.layout import Layout
 from headway.collectives.limits import lower_bound
 from headway.collectives.loads import Floats, link_loads
 from headway.collectives.plan import Collective, Plan, PlanError, plan_of
-from headway.collectives.predict import DEFAULT_CHUNK_BYTES, DEFAULT_COSTS, CostModel, Prediction, predict
+from headway.collectives.predict import DEFAULT_COSTS, CostModel, Prediction, predict
 
 NEGLIGIBLE_SHARE = 0.02
 """A bundle with less of the vector than this is left out: its flows cost more than they carry."""
@@ -81,7 +82,7 @@ def pack(
     cluster: Cluster,
     collective: Collective,
     size_bytes: int,
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
     *,
     root: int = 0,
     columns: Sequence[Plan] | None = None,
@@ -93,7 +94,7 @@ def pack(
         cluster: with the capacities as they are now.
         collective: what is computed.
         size_bytes: bytes of the whole vector.
-        chunk_bytes: piece size, for the prediction.
+        chunk_bytes: piece size, for the prediction; None: the one that the executor chooses for each plan.
         root: root of a broadcast or a reduce.
         columns: plans to mix; default `bundles`.
         costs: fixed costs, for the prediction.
@@ -109,7 +110,8 @@ def pack(
     busy_s = np.stack([link_loads(plan, cluster, collective) for plan in plans], axis=1)
     busy_s *= size_bytes / capacities[:, None]
     # What the load leaves out, roughly: a pipeline to fill, and many flows into one downlink.
-    hop_s = cluster.alpha_s + min(chunk_bytes, size_bytes) / float(np.median(capacities))
+    pieces = [chunk_bytes or chunk_bytes_for(plan, collective, size_bytes, 1) for plan in plans]
+    hop_s = cluster.alpha_s + np.minimum(pieces, size_bytes) / float(np.median(capacities))
     depths = np.array([plan.depth for plan in plans], dtype=np.float64)
     crowded = np.array([_crowd(plan) for plan in plans])
     extra_s = 2 * depths * hop_s + costs.incast * crowded * busy_s.max(axis=0)

@@ -23,11 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.cluster.model import Cluster, Link
+from headway.collectives.chunking import chunk_bytes_for
 from headway.collectives.loads import Edges, Floats, Ints, LinkTable, check_size, directions, edges_of, link_loads
 from headway.collectives.plan import Collective, Plan
-
-DEFAULT_CHUNK_BYTES = 256 * 1024
-"""Piece assumed where the caller names none: large enough that per-message cost is below 1 % at 1 Gbit/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +80,21 @@ def predict(
     cluster: Cluster,
     collective: Collective,
     size_bytes: int,
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
     *,
     costs: CostModel = DEFAULT_COSTS,
 ) -> Prediction:
     """Time of `collective` over a vector of `size_bytes` (the whole vector, n blocks in a reduce-scatter).
 
-    Raises PlanError when plan and cluster differ in size. The plan must have passed `verify.check`.
+    `chunk_bytes` is the piece size; None: the one that the executor chooses for this plan (`chunking`). Raises
+    PlanError when plan and cluster differ in size. The plan must have passed `verify.check`.
     """
     check_size(plan, cluster)
     loads = link_loads(plan, cluster, collective) * size_bytes
     if plan.size == 1:
         return Prediction(0.0, tuple(loads.tolist()), None, 0.0, 0.0, 0.0)
+    if chunk_bytes is None:
+        chunk_bytes = chunk_bytes_for(plan, collective, size_bytes, 1)
     table, edges = LinkTable(cluster), edges_of(plan)
     timing = _Timing(plan, cluster, table, edges, collective, size_bytes, chunk_bytes, costs)
     net_s, link = timing.network_time(loads)

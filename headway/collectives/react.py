@@ -27,7 +27,6 @@ from headway.collectives import families
 from headway.collectives.layout import Layout
 from headway.collectives.loads import LinkTable
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.predict import DEFAULT_CHUNK_BYTES
 from headway.collectives.step_cost import rounds_time
 
 Orders = npt.NDArray[np.int32]
@@ -45,7 +44,7 @@ def moves(
     baseline: Cluster,
     collective: Collective,
     size_bytes: int,
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
 ) -> list[tuple[Plan, float]]:
     """Relabelled patterns and their cost in rounds, seconds, best first.
 
@@ -56,7 +55,7 @@ def moves(
         collective: all-reduce moves in ring and double tree, reduce-scatter and all-gather in ring and recursive
             doubling; broadcast and reduce have no such moves (an empty list).
         size_bytes: bytes of the whole vector.
-        chunk_bytes: piece size.
+        chunk_bytes: piece size; None: the one that the executor chooses for each plan.
     """
     if collective in (Collective.BROADCAST, Collective.REDUCE) or cluster.world_size < 2:
         return []
@@ -171,7 +170,7 @@ def _partners(n: int, own: int) -> list[int]:
 
 
 def _double_trees(
-    start: list[int], bad_ranks: Sequence[int], cluster: Cluster, size_bytes: int, chunk_bytes: int
+    start: list[int], bad_ranks: Sequence[int], cluster: Cluster, size_bytes: int, chunk_bytes: int | None
 ) -> list[Plan]:
     """Congested ranks trade places one after the other, then share moves; the best for each split of the share."""
     n = len(start)
@@ -207,7 +206,7 @@ def _doublings(
     cluster: Cluster,
     collective: Collective,
     size_bytes: int,
-    chunk_bytes: int,
+    chunk_bytes: int | None,
 ) -> list[Plan]:
     """Pairs into step 0 (places that differ in bit 0), and congested ranks to other places, while it helps."""
     n = len(start)

@@ -14,21 +14,26 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.cluster.model import Cluster
+from headway.collectives.chunking import chunk_bytes_for
 from headway.collectives.loads import Edges, Ints, LinkTable, check_size, edges_of, link_loads
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.predict import DEFAULT_CHUNK_BYTES
 
 RECURSIVE_DOUBLING = "recursive doubling"
 
 
 def rounds_time(
-    plan: Plan, cluster: Cluster, collective: Collective, size_bytes: int, chunk_bytes: int = DEFAULT_CHUNK_BYTES
+    plan: Plan, cluster: Cluster, collective: Collective, size_bytes: int, chunk_bytes: int | None = None
 ) -> float:
-    """Seconds that `collective` takes by the cost in rounds. PlanError when plan and cluster differ in size."""
+    """Seconds that `collective` takes by the cost in rounds. PlanError when plan and cluster differ in size.
+
+    `chunk_bytes` is the piece size; None: the one that the executor chooses for this plan (`chunking`).
+    """
     check_size(plan, cluster)
     if plan.size == 1:
         return 0.0
     edges, table = edges_of(plan), LinkTable(cluster)
+    if chunk_bytes is None:
+        chunk_bytes = chunk_bytes_for(plan, collective, size_bytes, 1)
     doubling = plan.name.startswith(RECURSIVE_DOUBLING) and len(plan.order) == plan.size
     pieces = 1.0 if doubling else max(1.0, float(np.ceil(plan.shares.max() * size_bytes / chunk_bytes)))
     piece = (plan.shares * size_bytes / pieces)[edges.tree]
