@@ -326,6 +326,9 @@ class Communicator:
     def _operation_failed(self, error: Exception) -> None:
         if isinstance(error, PeerLostError) and error.rank is not None:
             self._peer_lost(error.rank, error.what)
+        elif isinstance(error, DeadlineError) and self._running is not None:
+            # The executor knows its neighbours only; the watchdog has asked everybody.
+            self._fail(self._deadline_error(self._running), tell=False)
         elif isinstance(error, HeadwayError):
             self._fail(error, tell=True)
         else:
@@ -350,7 +353,8 @@ class Communicator:
             )
         )
         if tell:
-            notice = FailureNotice(blamed_rank=blamed, lost=isinstance(error, PeerLostError), what=str(error))
+            what = error.what if isinstance(error, TransportError) else str(error)  # the reader names its own operation
+            notice = FailureNotice(blamed_rank=blamed, lost=isinstance(error, PeerLostError), what=what)
             out_of_reach = {self._transport.rank} | ({blamed} if blamed is not None else set())
             self._control.broadcast(notice, but=frozenset(out_of_reach))
         now_s = time.monotonic()

@@ -101,3 +101,14 @@ def second_group_after_the_first() -> list[float]:
     tensor = torch.full((4,), rank + 1.0)
     dist.all_reduce(tensor)
     return flat([tensor])
+
+
+def compiled_collectives() -> list[float]:
+    """Collectives inside a compiled function, traced or at a graph break."""
+
+    def step(inputs: Tensor) -> Tensor:
+        doubled = inputs * 2
+        dist.all_reduce(doubled)
+        return doubled + 1
+
+    return flat([torch.compile(step, backend="aot_eager")(torch.full((4,), dist.get_rank() + 1.0))])

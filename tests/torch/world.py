@@ -79,8 +79,9 @@ def _collect(pipes: list[Connection], deadline_s: float, may_die: Sequence[int])
     failures: list[str] = []
     while len(results) < len(pipes):
         open_pipes = {pipe: rank for rank, pipe in enumerate(pipes) if rank not in results}
-        ready = wait(list(open_pipes), timeout=max(0.0, deadline_s - time.monotonic()))
-        if not ready and set(open_pipes.values()) <= set(may_die):
+        only_dead = set(open_pipes.values()) <= set(may_die)
+        ready = wait(list(open_pipes), timeout=0.5 if only_dead else max(0.0, deadline_s - time.monotonic()))
+        if not ready and only_dead and not failures:
             return [results.get(rank) for rank in range(len(pipes))]
         if not ready:
             raise WorldError("\n".join([*failures, f"ranks {sorted(open_pipes.values())} did not end in time"]))
