@@ -7,10 +7,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headway.collectives.plan import Plan
-from headway.report.svg import Svg, shorten
+from headway.report.svg import Svg, shorten, text_width
 
 MOST_RANKS = 128  # beyond this a circle of ranks cannot be read
-THINNEST, WIDEST = 0.8, 12.0
+THINNEST, WIDEST = 0.6, 15.0
+PER_VECTOR = 12.0  # width of an edge that carries the whole vector, px: the same in every picture
+CROWD = 40  # edges beyond which each is drawn fainter, so that a dense plan is no blot
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,10 @@ def draw_plan(
     svg = Svg(width, height, label=f"plan {plan.name}")
     radius = _node_radius(plan.size, width, height)
     _racks(svg, order, racks, angles, width, height)
-    widest = max((e.share for e in edges_of(plan)), default=1.0)
-    for edge in edges_of(plan):
-        _edge(svg, edge, widest, hosts, places, slow, (width / 2, height / 2))
+    edges = edges_of(plan)
+    with svg.inside("g", opacity=max(0.12, min(1.0, (CROWD / max(1, len(edges))) ** 0.5))):
+        for edge in edges:
+            _edge(svg, edge, hosts, places, slow, (width / 2, height / 2))
     loads, roots = rank_loads(plan), root_shares(plan)
     for rank in order:
         _node(svg, rank, places[rank], radius, hosts, loads, roots, slow)
@@ -91,7 +94,7 @@ def _rack_order(racks: Sequence[str], rank: int) -> int:
 
 
 def _ring_radius(width: float, height: float) -> float:
-    return min(width, height) / 2 - 66
+    return min(width, height) / 2 - 78
 
 
 def _node_radius(size: int, width: float, height: float) -> float:
@@ -122,7 +125,7 @@ def _racks(
     names = list(dict.fromkeys(racks))
     if len(names) < 2:
         return
-    radius = _ring_radius(width, height) + 48
+    radius = _ring_radius(width, height) + 60
     for name in names:
         mine = [angles[r] for r in order if racks[r] == name]
         first, last = min(mine) - 0.12, max(mine) + 0.12
@@ -135,26 +138,28 @@ def _racks(
                 "path", class_="rack", d=f"M{ax:.1f} {ay:.1f}A{radius:.1f} {radius:.1f} 0 {large} 1 {bx:.1f} {by:.1f}"
             )
         middle = (first + last) / 2
-        x, y = width / 2 + (radius - 2) * math.cos(middle), height / 2 + (radius - 2) * math.sin(middle)
-        svg.text(x, y + 4, shorten(name, 12, 90), class_="small", text_anchor="middle")
+        x, y = width / 2 + radius * math.cos(middle), height / 2 + radius * math.sin(middle)
+        label = shorten(name, 12, 60)
+        half = text_width(label, 12) / 2 + 7
+        svg.add("rect", class_="rack-label", x=x - half, y=y - 10, width=2 * half, height=20, rx=10)
+        svg.text(x, y + 4, label, class_="small", text_anchor="middle")
 
 
 def _edge(
     svg: Svg,
     edge: Edge,
-    widest: float,
     hosts: Sequence[str],
     places: dict[int, tuple[float, float]],
     slow: Collection[int],
     centre: tuple[float, float],
 ) -> None:
     (ax, ay), (bx, by) = places[edge.low], places[edge.high]
-    # Bent a little towards the centre, so that edges which pass over other ranks can be told apart.
-    bend = 0.18
+    # Long edges are bent a little towards the centre, so that those which cross can be told apart.
+    bend = 0.12 * math.hypot(ax - bx, ay - by) / (2 * math.hypot(ax - centre[0], ay - centre[1]) or 1.0)
     mx, my = (ax + bx) / 2, (ay + by) / 2
     qx, qy = mx + (centre[0] - mx) * bend, my + (centre[1] - my) * bend
     kind = " slow" if edge.low in slow or edge.high in slow else ""
-    wide = max(THINNEST, WIDEST * edge.share / max(widest, 1e-12))
+    wide = min(WIDEST, max(THINNEST, PER_VECTOR * edge.share))
     tip = (
         f"rank {edge.low} ({_host(hosts, edge.low)}) and rank {edge.high} ({_host(hosts, edge.high)}): "
         f"{edge.share * 100:.1f} % of the vector each way"
@@ -204,13 +209,11 @@ def _outside(
     """Each rank's load beside it, where there is room."""
     if node_radius < 9:
         return
-    radius = _ring_radius(width, height) + node_radius + 13
+    radius = _ring_radius(width, height) + node_radius + 18
     for rank in order:
         x = width / 2 + radius * math.cos(angles[rank])
         y = height / 2 + radius * math.sin(angles[rank])
-        across = math.cos(angles[rank])
-        anchor = "middle" if abs(across) < 0.35 else "start" if across > 0 else "end"
-        svg.text(x, y + 4, f"{loads[rank]:.2f}", class_="small", text_anchor=anchor)
+        svg.text(x, y + 4, f"{loads[rank]:.2f}", class_="small", text_anchor="middle")
 
 
 def _host(hosts: Sequence[str], rank: int) -> str:
