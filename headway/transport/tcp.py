@@ -72,7 +72,9 @@ class TcpTransport:
         self._options = options if options is not None else TcpOptions()
         self._address = local_address(self._options)
         self._close_lock = threading.Lock()
+        # Set by `close`: no more calls. What was handed in before still runs, until the progress thread sets the other.
         self._closed = False
+        self._closing = False
         self._close_deadline_s = 0.0
         self._outflows: dict[tuple[int, Purpose], Outflow] = {}
         self._inflows: dict[tuple[int, Purpose], Inflow] = {}
@@ -234,7 +236,7 @@ class TcpTransport:
     def open_channel(self, channel: int, sink: Sink) -> None:
         """See `StreamTransport`. TransportError when the channel was open before."""
         self._channels.open(channel, sink)
-        error = self._closed_error() if self._closed else self._peers.first_loss
+        error = self._closed_error() if self._closing else self._peers.first_loss
         if error is not None:
             self._loop.run_next(lambda: self._channels.fail(channel, error))
 
@@ -275,7 +277,7 @@ class TcpTransport:
         self._check_rank(dst)
         if dst == self._rank:
             raise TransportError(f"rank {dst} does not connect to itself")
-        gone = self._closed_error() if self._closed else self._peers.why_gone(dst)
+        gone = self._closed_error() if self._closing else self._peers.why_gone(dst)
         if gone is not None:
             raise gone
         host, port = self._addresses[dst]
@@ -300,7 +302,7 @@ class TcpTransport:
     def _adopt(self, sock: socket.socket, hello: wire.Hello) -> None:
         """An authenticated connection came in."""
         key = (hello.src, hello.purpose)
-        if self._closed or key in self._inflows or self._peers.why_gone(hello.src) is not None:
+        if self._closing or key in self._inflows or self._peers.why_gone(hello.src) is not None:
             _LOG.warning(
                 "rank %d refused a connection from rank %d: it has one already, or is gone", self._rank, key[0]
             )
@@ -313,7 +315,7 @@ class TcpTransport:
 
     def _inflow_ended(self, inflow: Inflow, error: TransportError | None) -> None:
         self._channels.inflows.discard(inflow)
-        if self._closed:
+        if self._closing:
             return
         if error is not None:
             self._lose(inflow.src, error)
@@ -322,7 +324,7 @@ class TcpTransport:
 
     def _outflow_ended(self, outflow: Outflow, error: TransportError | None) -> None:
         self._meters.pop(outflow, None)
-        if self._closed:
+        if self._closing:
             return
         dst = outflow.dst
         if error is not None and not self._peers.is_leaving(dst):
@@ -379,6 +381,7 @@ class TcpTransport:
         self._channels.fail_all(wrapped)
 
     def _begin_close(self) -> None:
+        self._closing = True
         error = self._closed_error()
         self._channels.fail_all(error)
         self._matcher.close(error)

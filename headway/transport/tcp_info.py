@@ -1,7 +1,8 @@
 """The few fields of Linux's `struct tcp_info` that say what held a flow back, and their change over time.
 
 The struct only ever grows at its end, so one layout serves every kernel; what an older one lacks is None. Times in
-the struct are microseconds. `busy`, `rwnd_limited` and `sndbuf_limited` exist since Linux 4.10.
+the struct are microseconds. `busy`, `rwnd_limited` and `sndbuf_limited` exist since Linux 4.10; the kernel counts them
+in its ticks (1 to 10 ms), so a short burst may show none.
 """
 
 from __future__ import annotations
