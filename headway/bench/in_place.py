@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from headway.bench.families import family_of
-from headway.bench.torch_peer import TorchPeer
+from headway.bench.torch_peer import TorchPeer, journal_path
 from headway.bench.worker import PreparePart, Reply, RunPart, Station
 from headway.errors import UsageError
 
@@ -51,10 +51,10 @@ def joined(backends: Sequence[str], *, timeout_s: float, journals: str = "") -> 
     try:
 
         def make(backend: str) -> TorchPeer:
-            first = dist.get_rank() == 0
-            journal = str(Path(journals) / f"{backend.replace(':', '-')}.jsonl") if journals and first else ""
-            return TorchPeer(backend, journal=journal, timeout_s=timeout_s)
+            return TorchPeer(backend, journal=journal_path(journals or own, backend), timeout_s=timeout_s)
 
-        yield InPlaceRanks(Station(make))
+        # Without a folder for it the journal still tells which plan is in use.
+        with tempfile.TemporaryDirectory(prefix="headway-bench-") as own:
+            yield InPlaceRanks(Station(make))
     finally:
         dist.destroy_process_group()

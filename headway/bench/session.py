@@ -56,7 +56,8 @@ class Measurement:
         iterations: timed ones (`-n`).
         warmup: iterations before, which are run and recorded but do not count (`-w`).
         checks: how many of the last timed iterations have every element checked (`-c`); 0 for none.
-        budget_s: once a backend's timed iterations have taken this long together, one more is its last. None: no limit.
+        budget_s: a backend whose timed iterations have taken this long together gets no more; then every one is checked,
+            since any may be the last. None: no limit.
     """
 
     iterations: int
@@ -112,7 +113,8 @@ def started(site: Site, backends: Sequence[str], *, timeout_s: float, journals: 
     """Start every family that `backends` need on `site`, and end them all at the end.
 
     Args:
-        journals: folder for the journals of headway groups, `headway-POLICY.jsonl`; empty for none.
+        journals: folder for the journals of headway groups, `headway-POLICY.jsonl`; empty: they only tell the plan in
+            use, and are thrown away.
 
     Raises:
         UsageError: a peer is not installed.
@@ -128,7 +130,7 @@ def started(site: Site, backends: Sequence[str], *, timeout_s: float, journals: 
         try:
             for name in names:
                 families[name] = Family(
-                    name, site, socket_path=board.path, folder=folder, journals=journals, timeout_s=timeout_s
+                    name, site, socket_path=board.path, folder=folder, journals=journals or text, timeout_s=timeout_s
                 )
             for name in names:
                 board.gather_family(name, site.ranks, timeout_s=START_LIMIT_S, alive=families[name].trouble)
@@ -200,16 +202,7 @@ def measure(
     size_bytes = size_of(cell.collective, cell.count, cell.kind.element_bytes, cell.ranks)
     gatherings = {backend: _Gathering(_empty_row(backend, cell, size_bytes, condition)) for backend in backends}
     for backend, gathering in gatherings.items():
-        part = PreparePart(
-            backend=backend,
-            collective=cell.collective,
-            count=cell.count,
-            type=cell.kind.name,
-            redop=cell.redop,
-            root=cell.root,
-            ranks=cell.ranks,
-            seed=cell.seed,
-        )
+        part = prepare_part(backend, cell)
         gathering.call(ranks.prepare, part, timed=False)
     batch = max(1, BATCH_BYTES // max(1, size_bytes))
     for timed, total in ((False, how.warmup), (True, how.iterations)):
@@ -217,15 +210,28 @@ def measure(
         while any(left.values()):
             between()
             for backend, gathering in gatherings.items():
-                if gathering.error or not left[backend]:
+                if gathering.error or not left[backend] or (timed and gathering.spent(how.budget_s)):
                     left[backend] = 0
                     continue
                 now = min(batch, left[backend])
-                last = timed and gathering.spent(how.budget_s)
-                left[backend] = 0 if last else left[backend] - now
-                check = timed and left[backend] < how.checks
+                left[backend] -= now
+                check = timed and bool(how.checks) and (left[backend] < how.checks or how.budget_s is not None)
                 gathering.call(ranks.run, RunPart(backend=backend, iterations=now, check=check), timed=timed)
     return [gathering.done() for gathering in gatherings.values()]
+
+
+def prepare_part(backend: str, cell: Cell) -> PreparePart:
+    """The message that gets `backend` ready for `cell`."""
+    return PreparePart(
+        backend=backend,
+        collective=cell.collective,
+        count=cell.count,
+        type=cell.kind.name,
+        redop=cell.redop,
+        root=cell.root,
+        ranks=cell.ranks,
+        seed=cell.seed,
+    )
 
 
 def _empty_row(backend: str, cell: Cell, size_bytes: int, condition: str) -> Row:

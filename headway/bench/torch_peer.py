@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from headway.bench.data import Cell
+from headway.bench.journal_tail import JournalTail
 from headway.collectives.plan import Collective
+from headway.decide.journal import OperationRecord
 from headway.errors import HeadwayError
 
 _TORCH = {
@@ -43,7 +46,8 @@ class TorchPeer:
         if group is None:
             raise HeadwayError(f"torch made no group for backend {backend}")
         self._group: dist.ProcessGroup = group
-        self._name = name
+        self._tail = JournalTail(Path(journal)) if name == "headway" and journal else None
+        self._plan = ""
         self.rank = dist.get_rank()
         self._cell: Cell | None = None
         self._source = torch.empty(0)
@@ -96,8 +100,13 @@ class TorchPeer:
         return np.asarray(tensor.numpy())
 
     def plan(self) -> str:
-        """What the headway backend says of its plan; "" for others."""
-        if self._name != "headway":
-            return ""
-        backend = self._group._get_backend(torch.device("cpu"))
-        return str(getattr(backend, "plan_name", ""))
+        """The plan of the last operation in the headway group's journal; "" for others."""
+        for record in self._tail.new_records() if self._tail is not None else ():
+            if isinstance(record, OperationRecord):
+                self._plan = record.plan
+        return self._plan
+
+
+def journal_path(folder: str, backend: str) -> str:
+    """File of a headway group's journal; only rank 0 writes one, and an empty folder means none."""
+    return str(Path(folder) / f"{backend.replace(':', '-')}.jsonl") if folder and dist.get_rank() == 0 else ""

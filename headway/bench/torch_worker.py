@@ -8,13 +8,12 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from headway.bench.control import connect
-from headway.bench.torch_peer import TorchPeer
+from headway.bench.torch_peer import TorchPeer, journal_path
 from headway.bench.worker import Station, serve
 
 
@@ -26,8 +25,7 @@ def main(socket_path: str, journals: str, timeout_s: float) -> None:
     line = connect(socket_path, family="torch", rank=rank)
 
     def make(backend: str) -> TorchPeer:
-        journal = str(Path(journals) / f"{backend.replace(':', '-')}.jsonl") if journals and rank == 0 else ""
-        return TorchPeer(backend, journal=journal, timeout_s=timeout_s)
+        return TorchPeer(backend, journal=journal_path(journals, backend), timeout_s=timeout_s)
 
     serve(Station(make), rank=rank, receive=line.receive, send=line.send)
     line.close()

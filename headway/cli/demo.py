@@ -23,9 +23,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report, the picture and the journals.")] = Path("out/demo"),
     backends: Annotated[str, typer.Option(help="Which to train with, one after the other.")] = "gloo,headway",
     scenario: Annotated[str, typer.Option(help="The lab to build; its first event is the neighbour.")] = "star8-demo",
-    before: Annotated[int, typer.Option(min=2, help="Steps before the neighbour comes.")] = 20,
+    before: Annotated[int, typer.Option(min=2, help="Steps before the neighbour comes.")] = 16,
     under: Annotated[int, typer.Option(min=2, help="Steps while it is there.")] = 35,
-    after: Annotated[int, typer.Option(min=2, help="Steps after it has left.")] = 30,
+    after: Annotated[int, typer.Option(min=2, help="Steps after it has left.")] = 24,
 ) -> None:
     """Train a small model with DDP on 8 emulated hosts, congest one part-way, free it, and compare. Needs root."""
     from rich.console import Console
@@ -51,6 +51,8 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     phases = Phases(before, under, after)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
     events_path = out / "events.jsonl"
     events_path.unlink(missing_ok=True)
     runs: list[TrainingRun] = []

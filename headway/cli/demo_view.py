@@ -102,11 +102,11 @@ def _run_panel(run: TrainingRun, width: int) -> RenderableType:
 
 def result_table(runs: Sequence[TrainingRun]) -> Table:
     """Training speed in each phase, and how far from the limit it is."""
-    table = Table(title="DDP training, medians over steps (algbw = gradient bytes / step time; MB = 1e6 bytes)")
-    table.add_column("phase")
+    table = Table(title="DDP training, medians over steps (algbw: gradient bytes / step time)")
+    table.add_column("phase", no_wrap=True)
     for run in runs:
         table.add_column(f"{run.backend}\nsteps/s", justify="right")
-        table.add_column("\nMB/s", justify="right")
+        table.add_column("\nalgbw MB/s", justify="right")
         table.add_column("\n% of limit", justify="right")
     if len(runs) > 1:
         table.add_column(f"{runs[-1].backend}\nover {runs[0].backend}", justify="right")
