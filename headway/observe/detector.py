@@ -64,6 +64,7 @@ class Detector:
         self._thresholds = thresholds or Thresholds()
         self._baseline = Baseline(trust_nominal=trust_nominal)
         self._tracks: dict[LinkKey, _Track] = {}
+        self._peers: float | None = None
 
     def update(self, now_s: float, summaries: Sequence[RankSummary], *, idle_plan: bool = True) -> list[Finding]:
         """Take in one epoch; returns what is congested now, worst first.
@@ -78,24 +79,26 @@ class Detector:
         if view is None:
             self._drop_stale(now_s)
             return self._findings()
-        shown = self._shown(view)
-        slow = slow_flows(view, lambda link: self._free_Bps(link, shown), self._thresholds)
-        suspects = blame(view, slow, lambda link: self._free_Bps(link, shown), self._thresholds)
-        self._follow(now_s, view, suspects, shown)
+        overlapping = self._factors(view, overlapping=True)
+        self._peers = statistics.median(overlapping.values()) if len(overlapping) >= 3 else None
+        slow = slow_flows(view, self._free_Bps, self._thresholds)
+        suspects = blame(view, slow, self._free_Bps, self._thresholds)
+        self._follow(now_s, view, suspects)
         self._drop_stale(now_s)
         if idle_plan and not suspects and not self._tracks:
-            self._baseline.learn(shown)
-        return self._findings(shown)
+            self._baseline.learn(self._factors(view, overlapping=False))
+        return self._findings()
 
-    def _shown(self, view: EpochView) -> dict[Hashable, float]:
-        shown: dict[Hashable, float] = {}
+    def _factors(self, view: EpochView, *, overlapping: bool) -> dict[Hashable, float]:
+        """What each link carried, over its nominal rate."""
+        factors: dict[Hashable, float] = {}
         for host in range(len(self._cluster.hosts)):
             for kind in (LinkKind.UPLINK, LinkKind.DOWNLINK):
                 link = LinkKey(kind, host)
-                rate = view.shown_Bps(link)
+                rate = view.shown_Bps(link, overlapping=overlapping)
                 if rate is not None:
-                    shown[link] = rate / self._nominal_Bps(link)
-        return shown
+                    factors[link] = rate / self._nominal_Bps(link)
+        return factors
 
     def _nominal_Bps(self, link: LinkKey) -> float:
         host = self._cluster.hosts[link.host]
@@ -106,13 +109,11 @@ class Detector:
         given = self._cluster.paths.get((link.host, link.peer), float("inf"))
         return min(given, host.uplink_Bps, self._cluster.hosts[link.peer].downlink_Bps)
 
-    def _free_Bps(self, link: LinkKey, shown: Mapping[Hashable, float]) -> float | None:
-        factor = self._baseline.factor(link, shown)
+    def _free_Bps(self, link: LinkKey) -> float | None:
+        factor = self._baseline.factor(link, self._peers)
         return None if factor is None else factor * self._nominal_Bps(link)
 
-    def _follow(
-        self, now_s: float, view: EpochView, suspects: Sequence[Suspect], shown: Mapping[Hashable, float]
-    ) -> None:
+    def _follow(self, now_s: float, view: EpochView, suspects: Sequence[Suspect]) -> None:
         limits = self._thresholds
         by_link = {suspect.link: suspect for suspect in suspects}
         if any(suspect.certain for suspect in suspects):
@@ -141,7 +142,7 @@ class Detector:
         for link, track in list(self._tracks.items()):
             if link in by_link:
                 continue
-            still = self._still_slow(view, link, shown)
+            still = self._still_slow(view, link)
             if still is None:
                 continue
             track.seen_s = now_s
@@ -160,12 +161,12 @@ class Detector:
     def _recurs(self, track: _Track) -> bool:
         return sum(track.slow) >= 3 and track.clear_run <= self._thresholds.memory_epochs // 2
 
-    def _still_slow(self, view: EpochView, link: LinkKey, shown: Mapping[Hashable, float]) -> bool | None:
+    def _still_slow(self, view: EpochView, link: LinkKey) -> bool | None:
         """Whether weaker evidence keeps a finding; None when the epoch says nothing about its link."""
         flows = view.flows_of(link)
         if not flows:
             return None
-        free = self._free_Bps(link, shown)
+        free = self._free_Bps(link)
         carried = view.shown_Bps(link)
         if carried is None or free is None:
             return None
@@ -182,10 +183,10 @@ class Detector:
             if now_s - track.seen_s > self._thresholds.stale_s:
                 del self._tracks[link]
 
-    def _findings(self, shown: Mapping[Hashable, float] | None = None) -> list[Finding]:
+    def _findings(self) -> list[Finding]:
         findings = []
         for link, track in self._tracks.items():
-            free = self._free_Bps(link, shown or {})
+            free = self._free_Bps(link)
             if free is None:
                 continue
             findings.append(

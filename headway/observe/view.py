@@ -75,21 +75,25 @@ class EpochView:
             return np.asarray(self.down_Bps[link.host])
         return np.asarray(self.rate_Bps[self.flows_of(link)].sum(axis=0))
 
-    def shown_Bps(self, link: LinkKey, *, without: int | None = None) -> float | None:
+    def shown_Bps(self, link: LinkKey, *, without: int | None = None, overlapping: bool = False) -> float | None:
         """What `link` was seen to carry: a lower bound of its capacity, or None without evidence.
 
         Per bin, total / min(1, sum of the flows' limited shares), which cannot exceed the capacity but for noise;
-        of that the upper quartile, so that a pause does not lower it and one odd bin does not raise it.
+        of that the upper quartile, so that a pause does not lower it and one odd bin does not raise it. When the
+        flows of a link wait together, the bound is loose; `overlapping` divides by the largest share instead of the
+        sum, which is right when they all wait at the same time, and too high when they take turns.
 
         Args:
             link: a host's uplink or downlink.
             without: leave out the bins in which this pair carries half of the traffic or more.
+            overlapping: an estimate that may be too high, instead of the bound.
         """
         flows = self.flows_of(link)
         if not flows:
             return None
         total = self.total_Bps(link)
-        share = np.minimum(1.0, self.limited[flows].sum(axis=0))
+        shares = self.limited[flows]
+        share = shares.max(axis=0) if overlapping else np.minimum(1.0, shares.sum(axis=0))
         counts = share >= EVIDENCE_SHARE
         if without is not None:
             counts &= self.rate_Bps[without] < 0.5 * total

@@ -18,7 +18,7 @@ from headway.collectives.plan import Collective, Plan
 from headway.observe.samples import FlowSample
 from headway.observe.summary import OperationSpan
 
-STEP_S = 0.02
+STEP_S = 0.04
 SAMPLE_S = 0.04
 QUEUE_S = 0.02
 ALPHA_S = 0.002
@@ -67,10 +67,12 @@ class FakeNetwork:
         flows = {
             pair: share * size_bytes for pair, share in flows_of(plan, collective).items() if self.cluster.route(*pair)
         }
+        routes = {pair: self.cluster.route(*pair) for pair in flows}
+        backs = {pair: self.cluster.route(pair[1], pair[0]) for pair in flows}
         loads: dict[int, float] = defaultdict(float)
         users: dict[int, int] = defaultdict(int)
         for pair, load in flows.items():
-            for link in self.cluster.route(*pair):
+            for link in routes[pair]:
                 loads[link] += load
                 users[link] += 1
         now_s, done = start_s + plan.depth * ALPHA_S, 0.0
@@ -89,7 +91,7 @@ class FakeNetwork:
             step_s = min(STEP_S, (1.0 - done) * whole_s)
             full = {link for link in loads if busy_s[link] >= 0.97 * max(busy_s.values())}
             for pair, load in flows.items():
-                route = self.cluster.route(*pair)
+                route = routes[pair]
                 if full & set(route):
                     share = 0.97
                 else:
@@ -98,8 +100,7 @@ class FakeNetwork:
                 entry = gathered[pair]
                 entry[0] += load * step_s / whole_s
                 entry[1] += share * step_s
-                back = self.cluster.route(pair[1], pair[0])
-                entry[2] = QUEUE_S * (len(full & set(route)) + len(full & set(back)))
+                entry[2] = QUEUE_S * (len(full & set(route)) + len(full & set(backs[pair])))
             done += step_s / whole_s
             now_s += step_s
             if now_s - since_s >= SAMPLE_S or done >= 1.0:
