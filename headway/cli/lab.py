@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -20,6 +18,7 @@ from headway.lab.lab import Lab, require_privileges
 from headway.lab.ranks import RunResult
 from headway.lab.rootless import become_root_in_user_namespace
 from headway.lab.scenario import Scenario
+from headway.lab.signals import Deferred
 from headway.lab.timeline import Player
 
 app = typer.Typer(no_args_is_help=True, help="An emulated cluster: namespaces, shaped links, real TCP.")
@@ -42,7 +41,6 @@ def run(
     with _Interruptible():
         if not kernel.privileged():
             become_root_in_user_namespace()
-        _on_termination()
         code = _run(chosen, command, events_journal, start_events_on_line, limit)
     raise typer.Exit(code)
 
@@ -55,7 +53,8 @@ def _run(scenario: Scenario, command: list[str], journal: Path | None, text: str
                 file.write(to_line(record) + "\n")
 
     begun = time.monotonic()
-    with Lab.up(scenario) as lab:
+    with Deferred() as signals, Lab.up(scenario) as lab:
+        signals.check()
         _say(f"{_headline(scenario)}{_impairments(lab)}; lab {lab.id} up in {format_time(time.monotonic() - begun)}")
         if any(event.type == "load" for event in scenario.events):
             lab.warm_up()
@@ -170,16 +169,6 @@ def _impairments(lab: Lab) -> str:
 def _say(line: str) -> None:
     sys.stderr.write(f"[lab] {line}\n")
     sys.stderr.flush()
-
-
-def _on_termination() -> None:
-    """End as Ctrl-C does when asked to end, so that nothing is left behind."""
-
-    def stop(number: int, _frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, stop)
 
 
 class _Interruptible:

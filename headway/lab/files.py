@@ -61,15 +61,25 @@ def parse_event(data: Mapping[str, object], *, where: str = "event") -> Event:
 
 
 def _usage_error(error: ValidationError, where: str) -> UsageError:
-    first = error.errors()[0]
-    parts = [part for part in first["loc"] if part not in (*_EVENT_TYPES, "int") and "[" not in str(part)]
-    field = ".".join(str(part) for part in parts)
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
+    """One line from pydantic's list: the first of the deepest, which in a choice of forms is what was meant."""
+    found = [(_field(problem["loc"]), problem) for problem in error.errors()]
+    parts, problem = max(found, key=lambda item: len(item[0]))
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
         message = "there is no such field"
-    more = len(error.errors()) - 1
-    hint = "see docs/lab.md for the fields" if not more else f"and {more} more; see docs/lab.md for the fields"
-    return UsageError(message, where=f"{where}: {field}" if field else where, hint=hint)
+    more = len({field[:1] for field, _ in found} - {parts[:1]})
+    hint = f"and {more} more; see docs/lab.md for the fields" if more else "see docs/lab.md for the fields"
+    return UsageError(message, where=f"{where}: {'.'.join(parts)}" if parts else where, hint=hint)
+
+
+def _field(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    """A field's path as the file has it, without the names that pydantic gives to the forms of a choice."""
+    named = [
+        part
+        for before, part in zip((None, *location), location, strict=False)
+        if not (isinstance(before, int) and part in _EVENT_TYPES) and part != "constrained-int" and "[" not in str(part)
+    ]
+    return tuple(str(part) for part in named)
 
 
 def _locate(name: str, base: Path) -> Path:
@@ -108,5 +118,7 @@ def _overlay(below: dict[str, object], above: Mapping[str, object]) -> dict[str,
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
+        if isinstance(old, str) and isinstance(value, dict) and value.keys() <= {"up", "down"}:
+            old = {"up": old, "down": old}
         result[key] = _overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return result

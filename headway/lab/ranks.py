@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from headway.lab.signals import Deferred
 
 MASTER_PORT = 29500
 GRACE_S = 5.0
@@ -99,7 +99,7 @@ def run_ranks(
     lab: LabLike, argv: Sequence[str], *, env: Mapping[str, str] | None, on_line: Callable[[str, str], None] | None,
     on_tick: Callable[[], None], echo: bool, limit_s: float | None,
 ) -> RunResult:  # fmt: skip
-    """See `Lab.run_ranks`. An exception (Ctrl-C, or one from `on_line`) ends all ranks too before it goes on."""
+    """See `Lab.run_ranks`. An exception (Ctrl-C, or one from a callback) ends all ranks too before it goes on."""
 
     def emit(host: str, line: str, error: bool) -> None:
         if echo:
@@ -112,7 +112,12 @@ def run_ranks(
     begun = time.monotonic()
     processes: list[subprocess.Popen[bytes]] = []
     failure = ""
-    with selectors.DefaultSelector() as selector:
+    with Deferred() as signals, selectors.DefaultSelector() as selector:
+
+        def tick() -> None:
+            signals.check()
+            on_tick()
+
         try:
             for rank, host in enumerate(lab.hosts):
                 environment = {**rank_environment(lab.hosts, rank), **(env or {})}
@@ -121,10 +126,11 @@ def run_ranks(
                 for stream, error in ((process.stdout, False), (process.stderr, True)):
                     assert stream is not None
                     selector.register(stream, selectors.EVENT_READ, _Output(host.name, error, emit))
-            failure = _watch(lab, processes, selector, on_tick, None if limit_s is None else begun + limit_s)
-        finally:
+            failure = _watch(lab, processes, selector, tick, None if limit_s is None else begun + limit_s)
             _end(processes)
             _drain(selector)
+        finally:
+            _end(processes)
             for process in processes:
                 for pipe in (process.stdout, process.stderr):
                     if pipe is not None:
@@ -205,6 +211,9 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _signal(processes: Sequence[subprocess.Popen[bytes]], number: int, *, also_ended: bool = False) -> None:
     for process in processes:
-        if also_ended or process.poll() is None:
+        ended = process.poll() is not None
+        # After its end a group's number stays taken while the group has members; a process that has the number
+        # itself is then somebody else's.
+        if not ended or (also_ended and not Path(f"/proc/{process.pid}").exists()):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)  # its own group: see Lab.popen
