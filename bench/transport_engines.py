@@ -3,7 +3,7 @@
 Every rank sends to the next and receives from the one before, as a ring does: `outstanding` messages are under way, and
 each one that has arrived lets the next one go. The round trip is that between two ranks with one message.
 
-    python -m bench.transport_engines [--ranks 4] [--repeats 3] [--unsent 0] [--sndbuf 0] [--rcvbuf 0]
+    python -m bench.transport_engines [--ranks 4] [--repeats 3] [--sndbuf 0] [--rcvbuf 0]
 
 Columns: rate in GB/s (1e9 bytes per second) that one rank sends; CPU in seconds of all ranks per GB that all sent.
 Medians over the repeats, the engines in turn within each.
@@ -289,14 +289,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--total", type=int, default=1 << 30, help="bytes that one rank sends in the large cases")
-    parser.add_argument("--unsent", type=int, default=TcpOptions().unsent_bytes, help="TCP_NOTSENT_LOWAT")
     parser.add_argument("--sndbuf", type=int, default=TcpOptions().send_buffer_bytes)
     parser.add_argument("--rcvbuf", type=int, default=TcpOptions().receive_buffer_bytes)
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     arguments = parser.parse_args()
     options = TcpOptions(
-        unsent_bytes=arguments.unsent,
         send_buffer_bytes=arguments.sndbuf,
         receive_buffer_bytes=arguments.rcvbuf,
     )

@@ -35,6 +35,9 @@ def listen_on(address: str, options: TcpOptions) -> socket.socket:
 def begin_connect(own: str, address: str, port: int, options: TcpOptions) -> tuple[socket.socket, int]:
     """A socket that is connecting from `own` to `address`, and the error number of an immediate failure (else 0)."""
     sock = _new_socket(address, options)
+    lowat = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if lowat is not None and options.unsent_bytes and published(own) != address:
+        sock.setsockopt(socket.IPPROTO_TCP, lowat, options.unsent_bytes)
     if "%" in own and "%" not in address and ipaddress.ip_address(address).is_link_local:
         address = f"{address}%{own.partition('%')[2]}"
     try:
@@ -76,10 +79,9 @@ def _new_socket(address: str, options: TcpOptions) -> socket.socket:
             ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
             ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
             ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
-            ("TCP_NOTSENT_LOWAT", options.unsent_bytes),
         ):
             option = getattr(socket, name, None)
-            if option is not None and value:
+            if option is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
         if options.send_buffer_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)

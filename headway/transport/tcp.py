@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import secrets
 import socket
@@ -25,7 +24,7 @@ from headway.transport.options import TcpOptions, local_address
 from headway.transport.outflow import Outflow, State
 from headway.transport.peers import Peers
 from headway.transport.poller import Poller
-from headway.transport.rendezvous import Rendezvous
+from headway.transport.rendezvous import Rendezvous, meet
 from headway.transport.tcp_info import FlowMeter
 from headway.transport.wire import Purpose
 
@@ -83,7 +82,14 @@ class TcpTransport:
         listening = sockets.listen_on(self._address, self._options)
         try:
             self._port: int = listening.getsockname()[1]
-            self._token, self._addresses = self._meet(rendezvous)
+            self._token, self._addresses = meet(
+                rendezvous,
+                rank=rank,
+                size=size,
+                group=group,
+                own=(sockets.published(self._address), self._port),
+                timeout_s=self._options.connect_timeout_s,
+            )
             self._loop = ProgressLoop(f"headway {group} rank {rank}", self._callback_failed, poller)
         except BaseException:
             listening.close()
@@ -117,31 +123,6 @@ class TcpTransport:
             adopt=self._adopt,
         )
         self._loop.start()
-
-    def _meet(self, rendezvous: Rendezvous) -> tuple[bytes, list[tuple[str, int]]]:
-        """Publish our address; learn the token and everybody's address."""
-        deadline_s = time.monotonic() + self._options.connect_timeout_s
-        prefix = f"headway/{self._group}"
-        if self._rank == 0:
-            rendezvous.put(f"{prefix}/token", secrets.token_bytes(wire.TOKEN_BYTES))
-        own = json.dumps([sockets.published(self._address), self._port])
-        rendezvous.put(f"{prefix}/address/{self._rank}", own.encode())
-
-        def get(key: str, rank: int) -> bytes:
-            try:
-                return rendezvous.get(f"{prefix}/{key}", max(0.001, deadline_s - time.monotonic()))
-            except DeadlineError as error:
-                limit_s = self._options.connect_timeout_s
-                raise DeadlineError(
-                    f"rank {rank} did not join group {self._group} within {limit_s:g} s", rank=rank
-                ) from error
-
-        token = get("token", 0)
-        addresses: list[tuple[str, int]] = []
-        for rank in range(self._size):
-            host, port = json.loads(get(f"address/{rank}", rank))
-            addresses.append((str(host), int(port)))
-        return token, addresses
 
     @property
     def rank(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from headway.errors import UsageError
 from headway.transport.options import TcpOptions, local_address
-from headway.transport.sockets import listen_on, published
+from headway.transport.sockets import begin_connect, listen_on, published
 
 LOOPBACK = "lo"
 
@@ -54,3 +54,17 @@ def test_mistakes_are_usage_errors() -> None:
 def test_a_scope_is_not_published() -> None:
     assert published("fe80::1%eth0") == "fe80::1"
     assert published("10.0.0.1") == "10.0.0.1"
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="this system cannot limit unsent bytes")
+@pytest.mark.parametrize(("own", "limit"), [("127.0.0.1", 0), ("127.0.0.2", 100_000)])
+def test_unsent_bytes_are_limited_only_towards_other_addresses(own: str, limit: int) -> None:
+    options = TcpOptions(unsent_bytes=100_000)
+    with listen_on("127.0.0.1", options) as listening:
+        try:
+            sock, code = begin_connect(own, "127.0.0.1", listening.getsockname()[1], options)
+        except OSError as error:
+            pytest.skip(f"no second loopback address: {error}")
+        with sock:
+            assert code == 0
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == limit
