@@ -97,14 +97,16 @@ class DecisionRecord(_Record):
     """What rank 0 decided at the end of an epoch, and why.
 
     `action` is one of hold, try, keep, revert, restore (back to the idle plan for good). `collective` is the one
-    whose plan it is about; empty: of all. `plan_trees` is `plan_after` as text. Times are of one operation: predicted
-    for `plan_after`, measured in this epoch, the reference that a trial is held against, and the lower bound.
+    whose plan it is about; empty: of all. `plan_trees` is `plan_after` as text. Times are of one operation of
+    `size_bytes`: predicted for `plan_after`, measured in this epoch, the reference that a trial is held against, and
+    the lower bound.
     """
 
     kind: Literal["decision"] = "decision"
     epoch: int
     action: Literal["hold", "try", "keep", "revert", "restore"]
     collective: str = ""
+    size_bytes: int | None = None
     reason: str
     from_operation: int
     plan_before: str

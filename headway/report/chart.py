@@ -13,6 +13,7 @@ from headway.report.svg import Scale, Svg, shorten, text_width, ticks
 SERIES_COLOURS = 4
 BINS = 400  # more points than this per line are drawn as medians of equal stretches
 DOTS = 120  # up to so many points each operation has a dot of its own
+LIMIT_IN_SIGHT = 3.0  # a limit this many times above what was reached is left out: it would flatten the lines
 FONT = 12
 LANE = 20
 
@@ -82,8 +83,9 @@ def draw_chart(chart: Chart, *, width: float = 1000, plot_height: float = 260, s
     _axes(svg, x, y, axis_y)
     for shade, lane in zip(chart.shades, lanes, strict=True):
         _shade(svg, shade, x, y=top - (lane_count - lane) * LANE, top=top, bottom=bottom)
-    if chart.limit:
-        svg.add("path", class_="limit", d=_path([(x(t), y(v)) for t, v in _thinned(chart.limit)]))
+    limit = [(x(t), y(v)) for t, v in _thinned(chart.limit) if v <= y.high]
+    if limit:
+        svg.add("path", class_="limit", d=_path(limit))
     for mark in chart.marks:
         svg.line(x(mark.time_s), top, x(mark.time_s), bottom + 6, class_=f"rule {mark.kind}")
     for index, series in reversed(list(enumerate(chart.series))):
@@ -130,8 +132,9 @@ def _scales(chart: Chart, left: float, right: float, top: float, bottom: float) 
         + [s.end_s for s in chart.shades]
         + [m.time_s for m in chart.marks]
     )
-    rates = [v for s in chart.series for _, v in s.points] + [v for _, v in chart.limit]
-    highest = max(rates, default=1.0) or 1.0
+    reached = max((v for s in chart.series for _, v in s.points), default=0.0)
+    limit = max((v for _, v in chart.limit if v <= LIMIT_IN_SIGHT * reached), default=0.0)
+    highest = max(reached, limit) or 1.0
     return Scale(0.0, max(times, default=1.0) or 1.0, left, right), Scale(0.0, highest * 1.06, bottom, top)
 
 

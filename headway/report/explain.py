@@ -154,6 +154,7 @@ def _on(run: Run, rank: int) -> str:
 def _decisions(run: Run) -> Iterator[Moment]:
     seen: dict[str, FindingRecord] = {}
     held: list[DecisionRecord] = []
+    on_trial = False
     for decision in run.decisions:
         now_s = decision.t_s - run.zero_s
         found = {f.link: f for f in decision.findings}
@@ -167,8 +168,10 @@ def _decisions(run: Run) -> Iterator[Moment]:
         if news or gone:
             yield Moment(now_s, run.operation_at(now_s), "finding", " ".join([*news, *gone]))
         if decision.action == "hold":
-            held.append(decision)
+            if not on_trial:  # what a trial's epochs measured is in the verdict on it
+                held.append(decision)
         else:
+            on_trial = decision.action == "try"
             yield Moment(now_s, decision.from_operation, decision.action, decision_words(decision))
     if held:
         yield _hold(run, held)
@@ -302,9 +305,11 @@ def _closing(run: Run, figures: Summary) -> list[str]:
         when = " before congestion" if run.congested() else ""
         lines.append(f"algbw{when}: {rate_MB(figures.before_Bps)} (median).")
     if figures.old_plan_Bps is not None:
-        text = f"Under congestion: {rate_MB(figures.old_plan_Bps)} with the idle plan"
+        count = _count(figures.old_plan_operations, "operation")
+        text = f"Under congestion: {rate_MB(figures.old_plan_Bps)} with the idle plan ({count})"
         if figures.new_plan_Bps is not None and figures.gain is not None:
-            text += f", {rate_MB(figures.new_plan_Bps)} with the chosen one ({figures.gain * 100:+.0f} %)"
+            gain = f"({figures.new_plan_operations}): {figures.gain * 100:+.0f} %"
+            text += f", {rate_MB(figures.new_plan_Bps)} with the chosen one {gain}"
         lines.append(text + ".")
     elif figures.new_plan_Bps is not None:
         lines.append(f"Under congestion: {rate_MB(figures.new_plan_Bps)} with the chosen plan.")

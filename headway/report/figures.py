@@ -179,6 +179,7 @@ class Summary:
         total_s: length of the run.
         switches: changes of plan.
         known: whether congestion comes from the lab's events rather than from findings.
+        old_plan_operations, new_plan_operations: how many operations `old_plan_Bps` and `new_plan_Bps` rest on.
     """
 
     before_Bps: float | None
@@ -190,6 +191,8 @@ class Summary:
     total_s: float
     switches: int
     known: bool
+    old_plan_operations: int
+    new_plan_operations: int
 
     @property
     def gain(self) -> float | None:
@@ -234,6 +237,8 @@ def summarise(run: Run) -> Summary:
         total_s=run.end_s,
         switches=switches(run),
         known=bool(run.events),
+        old_plan_operations=len(old),
+        new_plan_operations=len(new),
     )
 
 
@@ -255,26 +260,22 @@ def _on_trial(run: Run) -> set[int]:
 def limit_of(run: Run) -> dict[int, float]:
     """Lower bound on the duration of each main operation, seconds.
 
-    As the operation's record has it; else from the last decision that has one, as long as the findings stay the same.
-    That one is of the epoch's median size, and grows with the size: what limits main operations is bandwidth.
+    As the operation's record has it; else from the last decision that has one and says for which size, as long as
+    the findings stay the same. It grows with the size: what limits main operations is bandwidth.
     """
     limits: dict[int, float] = {}
     decisions = iter(run.decisions)
     coming = next(decisions, None)
     per_byte: float | None = None
     under: set[str] = set()
-    epoch: list[int] = []
     for op in run.main_operations():
         while coming is not None and coming.t_s <= op.t_s:
             found = {finding.link for finding in coming.findings}
-            size_bytes = median(epoch) if epoch else op.size_bytes
-            if coming.limit_s is not None:
-                per_byte, under = coming.limit_s / size_bytes, found
+            if coming.limit_s is not None and coming.size_bytes:
+                per_byte, under = coming.limit_s / coming.size_bytes, found
             elif found != under:
                 per_byte = None
-            epoch = []
             coming = next(decisions, None)
-        epoch.append(op.size_bytes)
         if op.limit_s is not None:
             limits[op.operation] = op.limit_s
         elif per_byte is not None:

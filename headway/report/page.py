@@ -15,7 +15,7 @@ from headway.report.explain import decision_words, tell
 from headway.report.figures import algbw_Bps, limit_of, link_key, reactions, summarise
 from headway.report.graph import draw_plan
 from headway.report.heatmap import draw_heatmap
-from headway.report.runs import Run, Span
+from headway.report.runs import Run, Span, aligned
 from headway.report.tables import ResultRow, decision_table, failure_table, result_tables, story_list, tiles
 
 SAME_S = 1.0  # events of two runs that begin and end this close are drawn as one
@@ -29,8 +29,9 @@ def render_page(runs: Sequence[Run], *, results: Sequence[ResultRow] = (), title
         parts.append(tiles(summarise(lead), reactions(lead)))
         parts.append("<h2>algbw over time</h2>")
         parts.append(f'<div class="card wide">{draw_chart(chart_of(runs, lead))}</div>')
+        beside = " Runs are laid side by side so that their first events begin together." if len(runs) > 1 else ""
         parts.append(
-            '<p class="note">Each dot is one operation. Shaded: what was done to the network. '
+            f'<p class="note">Each dot is one operation. Shaded: what was done to the network.{beside} '
             "Marks below the plot are decisions; point at one to read it.</p>"
         )
     if results:
@@ -62,13 +63,20 @@ def series_of(run: Run) -> Series:
 
 
 def shades_of(runs: Sequence[Run]) -> list[Shade]:
-    """The events of all runs; those that several runs share, once."""
-    spans: list[Span] = []
+    """The events of all runs; those that all share are shaded once, others say whose they are."""
+    shared: list[tuple[Span, list[str]]] = []
     for run in runs:
         for span in run.congested():
-            if not any(_same(span, other) for other in spans):
-                spans.append(span)
-    return [Shade(s.begin_s, s.end_s, s.what) for s in sorted(spans, key=lambda s: s.begin_s)]
+            seen = next((labels for other, labels in shared if _same(span, other)), None)
+            if seen is None:
+                shared.append((span, [run.label]))
+            else:
+                seen.append(run.label)
+    shades = [
+        Shade(s.begin_s, s.end_s, s.what if len(labels) == len(runs) else f"{', '.join(labels)}: {s.what}")
+        for s, labels in shared
+    ]
+    return sorted(shades, key=lambda shade: shade.begin_s)
 
 
 def _same(a: Span, b: Span) -> bool:
@@ -81,13 +89,20 @@ def marks_of(run: Run) -> list[Mark]:
 
 
 def chart_of(runs: Sequence[Run], lead: Run) -> Chart:
-    """All runs' lines; the lead's decisions and limit."""
-    limits = limit_of(lead)
-    mains = [op for op in lead.main_operations() if op.operation in limits]
-    limit = [(lead.ended_s(op) - op.duration_s / 2, op.size_bytes / limits[op.operation]) for op in mains]
+    """All runs' lines, aligned at their first events; the lead's decisions, and its limit or else another run's."""
+    lead_at = next(index for index, run in enumerate(runs) if run is lead)
+    runs = aligned(runs)
+    lead = runs[lead_at]
+    limit = next((line for line in map(_limit_line, [lead, *runs]) if line), [])
     return Chart(
         series=[series_of(run) for run in runs], shades=shades_of(runs), marks=marks_of(lead), limit=limit, title=""
     )
+
+
+def _limit_line(run: Run) -> list[tuple[float, float]]:
+    limits = limit_of(run)
+    mains = [op for op in run.main_operations() if op.operation in limits]
+    return [(run.ended_s(op) - op.duration_s / 2, op.size_bytes / limits[op.operation]) for op in mains]
 
 
 def _lead_first(runs: Sequence[Run], lead: Run | None) -> list[Run]:
@@ -126,7 +141,7 @@ def _plans(run: Run) -> str:
     trees = run.plan_trees()
     chosen = _chosen(run)
     names = [run.first_plan, chosen.plan_after] if chosen is not None else [run.first_plan]
-    slow = slow_ranks(run, chosen)
+    slow = slow_ranks(run, _reason_for(run, chosen))
     cards: list[str] = []
     for name, heading in zip(names, ("Before", "After"), strict=False):
         plan = _decoded(trees.get(name, ""))
@@ -162,6 +177,15 @@ def _chosen(run: Run) -> DecisionRecord | None:
         if mine:
             return mine[-1]
     return None
+
+
+def _reason_for(run: Run, chosen: DecisionRecord | None) -> DecisionRecord | None:
+    """The decision whose findings led to the chosen plan: its trial, where a better network may hide them by now."""
+    if chosen is None:
+        return None
+    trials = [d for d in run.decisions if d.action == "try" and d.plan_after == chosen.plan_after]
+    earlier = [d for d in trials if d.epoch <= chosen.epoch and d.findings]
+    return earlier[-1] if earlier else chosen
 
 
 def slow_ranks(run: Run, decision: DecisionRecord | None) -> set[int]:

@@ -180,6 +180,19 @@ def merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
     return covered
 
 
+def aligned(runs: Sequence[Run]) -> list[Run]:
+    """The same runs, begun so much later that their first events begin at one time; unchanged if one has none."""
+    if not all(run.events for run in runs):
+        return list(runs)
+    latest_s = max((run.events[0].begin_s for run in runs), default=0.0)
+    return [_later(run, latest_s - run.events[0].begin_s) for run in runs]
+
+
+def _later(run: Run, shift_s: float) -> Run:
+    events = tuple(replace(e, begin_s=e.begin_s + shift_s, end_s=e.end_s + shift_s) for e in run.events)
+    return replace(run, zero_s=run.zero_s - shift_s, end_s=run.end_s + shift_s, events=events)
+
+
 @dataclass
 class _Draft:
     group: str

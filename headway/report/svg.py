@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 
-CHARACTER = 0.56  # mean width of a character of a sans-serif font, in font sizes
+CHARACTER = 0.6  # mean width of a character of a sans-serif font, in font sizes
 
 
 class Svg:

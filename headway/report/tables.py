@@ -62,9 +62,11 @@ def _against(figures: Summary) -> str:
 
 
 def _tile(name: str, value: str, more: str = "", *, good: bool = False) -> str:
+    number, _, unit = value.partition(" ")
     return (
         f'<div class="tile{" good" if good else ""}"><div class="name">{escape(name)}</div>'
-        f'<div class="value">{escape(value)}</div><div class="more">{escape(more)}</div></div>'
+        f'<div class="value">{escape(number)} <small>{escape(unit)}</small></div>'
+        f'<div class="more">{escape(more)}</div></div>'
     )
 
 
@@ -101,9 +103,8 @@ def decision_table(run: Run) -> str:
 
 def _decision_cells(run: Run, d: DecisionRecord) -> list[str]:
     share = f"{d.limit_s / d.measured_s * 100:.0f} %" if d.limit_s and d.measured_s else "–"
-    found = "; ".join(
-        f"{f.link} at {f.capacity_Bps / f.baseline_Bps * 100:.0f} %" for f in d.findings if f.baseline_Bps
-    )
+    told = (f for f in d.findings if f.baseline_Bps and f.link not in d.reason)
+    found = "; ".join(f"{f.link} at {f.capacity_Bps / f.baseline_Bps * 100:.0f} %" for f in told)
     reason = d.reason + (f" ({found})" if found else "")
     change = d.plan_after if d.plan_before == d.plan_after else f"{d.plan_before} → {d.plan_after}"
     return [

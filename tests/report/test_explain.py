@@ -51,7 +51,9 @@ def test_the_story_of_the_made_up_run(records: list[Record]) -> None:
     )
     closing = " ".join(told.closing)
     assert "4 changes of plan" in closing
-    assert re.search(r"6\.\d+ MB/s with the idle plan, 11\.\d MB/s with the chosen one \(\+7\d %\)", closing)
+    assert re.search(
+        r"6\.\d+ MB/s with the idle plan \(10 operations\), 11\.\d MB/s with the chosen one \(25\): \+7\d %", closing
+    )
     assert re.search(r"under congestion it reached 9\d % of what any plan can", closing)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -23,7 +24,7 @@ from headway.decide.journal import (
     StartRecord,
 )
 from headway.errors import UsageError
-from headway.report.page import render_page, shades_of, slow_ranks
+from headway.report.page import chart_of, render_page, shades_of, slow_ranks
 from headway.report.runs import runs_of
 
 Write = Callable[[str, list[Record]], Path]
@@ -140,8 +141,19 @@ def test_trees_in_an_unknown_form_leave_the_rest(records: list[Record]) -> None:
 
 def test_events_of_two_runs_are_shaded_once(records: list[Record], untuned: list[Record]) -> None:
     tuned, gloo = runs_of([("a", records), ("b", untuned)])
-    assert len(shades_of([tuned, gloo])) == 1
-    assert len(shades_of([tuned])) == 1
+    (shade,) = shades_of([tuned, gloo])
+    assert shade.label == "UDP load of 100 Mbit/s into host 3"
+    assert shades_of([tuned]) == [shade]
+    longer = replace(gloo, events=(replace(gloo.events[0], end_s=gloo.events[0].end_s + 5),))
+    assert {s.label.split(":")[0] for s in shades_of([tuned, longer])} == {"a", "b"}
+
+
+def test_the_limit_is_another_runs_where_the_lead_has_none(records: list[Record], untuned: list[Record]) -> None:
+    bare = [r.model_copy(update={"limit_s": None}) for r in records]
+    tuned, gloo = runs_of([("a", bare), ("b", untuned)])
+    alone = [rate_Bps for _, rate_Bps in chart_of([gloo], gloo).limit]
+    assert [rate_Bps for _, rate_Bps in chart_of([tuned, gloo], tuned).limit] == alone
+    assert not chart_of([tuned], tuned).limit
 
 
 def test_ranks_behind_a_blamed_rack_or_path_are_found(records: list[Record]) -> None:

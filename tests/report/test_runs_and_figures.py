@@ -15,7 +15,7 @@ from headway.decide.journal import (
     StartRecord,
 )
 from headway.report.figures import event_links, limit_of, link_key, reactions, summarise, switches
-from headway.report.runs import Run, Span, merged, runs_of
+from headway.report.runs import Run, Span, aligned, merged, runs_of
 
 
 def one(records: list[Record], label: str = "run") -> Run:
@@ -132,6 +132,19 @@ def test_times_count_from_the_begin_of_the_first_operation_where_there_is_no_sta
     assert run.operation_at(99.0) == 6
 
 
+def test_runs_are_aligned_at_their_first_event(records: list[Record], untuned: list[Record]) -> None:
+    late = [r.model_copy(update={"t_s": r.t_s + 7.0}) if not isinstance(r, StartRecord) else r for r in untuned]
+    tuned, gloo = aligned(runs_of([("a", records), ("b", late)]))
+    assert tuned.events[0].begin_s == pytest.approx(gloo.events[0].begin_s)
+    before, _ = runs_of([("a", records), ("b", late)])
+    first = before.main_operations()[0]
+    moved_s = tuned.events[0].begin_s - before.events[0].begin_s
+    assert moved_s > 6
+    assert tuned.began_s(first) == pytest.approx(before.began_s(first) + moved_s)
+    calm = one([op(0, 1.0)])
+    assert aligned([tuned, calm]) == [tuned, calm], "a run without events has nothing to align at"
+
+
 def test_events_are_clipped_and_may_stay_open() -> None:
     records: list[Record] = [
         event(90.0, "begin", "before"), event(95.0, "end", "before"),
@@ -222,7 +235,9 @@ def test_a_failed_return_is_no_recovery() -> None:
 
 def test_the_limit_comes_from_the_operation_or_else_from_the_last_decision() -> None:
     own = op(5, 9.0).model_copy(update={"limit_s": 0.7})
-    slow = decision(0, 1.5, "try", "ring", "chains", 1, "downlink of host 3").model_copy(update={"limit_s": 0.9})
+    slow = decision(0, 1.5, "try", "ring", "chains", 1, "downlink of host 3").model_copy(
+        update={"limit_s": 0.9, "size_bytes": 1 << 20}
+    )
     run = one(
         [
             op(0, 1.0),
