@@ -1,9 +1,8 @@
-"""Labs for the tests that need real namespaces, and a look at what is left afterwards."""
+"""Skips the tests that need real namespaces where those cannot be made."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,24 +11,8 @@ from headway.lab import kernel
 
 @pytest.fixture
 def privileged() -> None:
-    """Skips where namespaces cannot be made."""
+    """Skips where labs cannot be built."""
     if not kernel.privileged():
         pytest.skip("making network namespaces needs root")
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         pytest.skip("no /dev/net/tun, which delay and loss need without netem")
-
-
-def remains(prefix: str) -> list[str]:
-    """What is left of a lab on this machine: namespaces, mounts, files and processes."""
-    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    left = [mount for mount in mounts if f"/{prefix}" in mount]
-    left += kernel.namespaces(prefix)
-    left += [str(path) for path in kernel.runtime_directory().glob(f"lab-{prefix[2:-1]}")]
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = process.read_text(errors="replace")
-        except OSError:
-            continue
-        if prefix in command and process.parent.name != str(os.getpid()):
-            left.append(command)
-    return left

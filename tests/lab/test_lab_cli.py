@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+
 from headway.decide.journal import EventRecord, parse_lines
 from headway.lab import state
-from tests.lab.conftest import remains
+from tests.lab.remains import remains
 
 HEADWAY = [sys.executable, "-m", "headway.cli.main", "lab"]
 LAB = pytest.mark.lab
