@@ -21,7 +21,8 @@ from tests.fakes.rendezvous import DictRendezvous
 from tests.transport.harness import LIMIT_S, CollectingSink, group, on_loop
 from tests.transport.raw_peer import join
 
-SIZES = [0, 1, 23, 24, 25, 4096, 12287, 12288, 32767, 65536, 3_000_001]
+# Around the header's size and the two sizes at which reading changes its way.
+SIZES = [0, 1, 23, 24, 25, 4096, 40_959, 40_960, 131_049, 131_072, 3_000_001]
 
 
 def open_channels(transports: list[TcpTransport], channel: int = 0) -> list[CollectingSink]:
