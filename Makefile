@@ -48,10 +48,10 @@ bench-peers:
 
 bench: $(STAMP) bench-peers
 	mkdir -p $(OUT)/bench
-	$(BIN)/python bench/all_reduce_star8.py --out $(OUT)/bench/star8.json
-	$(BIN)/python bench/rack2x4.py --out $(OUT)/bench/rack2x4.json
-	$(BIN)/python bench/reaction.py --out $(OUT)/bench/reaction
-	$(BIN)/python bench/ddp.py --out $(OUT)/bench/ddp
+	$(BIN)/python -m bench.all_reduce_star8 --out $(OUT)/bench/star8.json
+	$(BIN)/python -m bench.rack2x4 --out $(OUT)/bench/rack2x4.json
+	$(BIN)/python -m bench.reaction --out $(OUT)/bench/reaction
+	$(BIN)/python -m bench.ddp --out $(OUT)/bench/ddp
 
 clean:
 	rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -56,7 +56,7 @@ class Measurement:
         iterations: timed ones (`-n`).
         warmup: iterations before, which are run and recorded but do not count (`-w`).
         checks: how many of the last timed iterations have every element checked (`-c`); 0 for none.
-        budget_s: a backend whose timed iterations have taken this long together gets no more; then every one is checked,
+        budget_s: a backend whose timed iterations have taken this long together stops; then every one is checked,
             since any may be the last. None: no limit.
     """
 
