@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from headway.decide.journal import DecisionRecord, OperationRecord
@@ -281,6 +281,42 @@ def limit_of(run: Run) -> dict[int, float]:
         elif per_byte is not None:
             limits[op.operation] = per_byte * op.size_bytes
     return limits
+
+
+def share_limits(runs: Sequence[Run]) -> list[Run]:
+    """Fill in the limits that one run lacks from another: the same network under the same events has the same limit.
+
+    Only operations that begin and end under the same events give or take a limit, and only between runs of equally
+    many ranks and the same collective; it grows with the size.
+    """
+    known: dict[tuple[int, str, frozenset[str]], list[float]] = {}
+    for run in runs:
+        limits = limit_of(run)
+        for op in run.main_operations():
+            state = _state(run, op)
+            if state is not None and op.operation in limits:
+                key = (run.world_size, op.collective, state)
+                known.setdefault(key, []).append(limits[op.operation] / op.size_bytes)
+    return [_with_limits(run, known) if run.events and not limit_of(run) else run for run in runs]
+
+
+def _with_limits(run: Run, known: dict[tuple[int, str, frozenset[str]], list[float]]) -> Run:
+    operations: list[OperationRecord] = []
+    for op in run.operations:
+        state = _state(run, op)
+        per_byte = known.get((run.world_size, op.collective, state)) if state is not None else None
+        update = {"limit_s": median(per_byte) * op.size_bytes} if per_byte else {}
+        operations.append(op.model_copy(update=update))
+    return replace(run, operations=tuple(operations))
+
+
+def _state(run: Run, op: OperationRecord) -> frozenset[str] | None:
+    """The events in force during an operation; None where that changed."""
+    begin, end = (
+        frozenset(e.what for e in run.events if e.begin_s <= time_s < e.end_s)
+        for time_s in (run.began_s(op), run.ended_s(op))
+    )
+    return begin if begin == end else None
 
 
 def _limit_share(run: Run, operations: Iterable[OperationRecord]) -> float | None:

@@ -90,8 +90,8 @@ def draw_heatmap(run: Run, shades: Sequence[Shade], *, measure: str, width: floa
     Args:
         run: the run.
         shades: events to mark above the map.
-        measure: "load" (bytes carried per second, against the highest) or "rate" (fastest flow, against the median
-            of all links: what is well below is congested).
+        measure: "load" (bytes carried per second) or "rate" (fastest flow, against the median of all links in the same
+            stretch: what is well below is congested).
     """
     rows = link_rows(run)
     if not rows:
@@ -105,8 +105,9 @@ def draw_heatmap(run: Run, shades: Sequence[Shade], *, measure: str, width: floa
     words = "Load of each link" if measure == "load" else "Speed of each link's fastest flow"
     svg = Svg(width, bottom + 42, label=words)
     x = Scale(0.0, run.end_s or 1.0, left, right)
-    reference_Bps = _reference(rows, measure)
-    _key(svg, measure, reference_Bps, left)
+    full_Bps = _full_load(rows)
+    _key(svg, measure, full_Bps, left)
+    usual_Bps = _usual(rows)
     for index, row in enumerate(rows):
         y = top + index * row_height + (index // 2) * pair_gap
         if row_height > 10 or row.direction == "up":
@@ -114,6 +115,7 @@ def draw_heatmap(run: Run, shades: Sequence[Shade], *, measure: str, width: floa
                 left - 8, y + row_height - 4, shorten(labels[index], 12, left - 10), class_="small", text_anchor="end"
             )
         for cell in row.cells:
+            reference_Bps = full_Bps if measure == "load" else usual_Bps[cell.begin_s]
             _draw_cell(svg, labels[index], cell, x, y, row_height, measure, reference_Bps)
     for shade in shades:
         svg.add(
@@ -127,16 +129,29 @@ def draw_heatmap(run: Run, shades: Sequence[Shade], *, measure: str, width: floa
     return svg.render()
 
 
-def _reference(rows: Sequence[LinkRow], measure: str) -> float:
-    if measure == "load":
-        return max((cell.load_Bps for row in rows for cell in row.cells), default=1.0) or 1.0
-    rates = [cell.best_Bps for row in rows for cell in row.cells if cell.best_Bps]
-    return median(rates) if rates else 1.0
+def _full_load(rows: Sequence[LinkRow]) -> float:
+    """A load that is exceeded in one percent of the time only: bytes of a very short epoch belong to its neighbours."""
+    cells = sorted((c for row in rows for c in row.cells), key=lambda c: c.load_Bps)
+    left_s = 0.99 * sum(c.end_s - c.begin_s for c in cells)
+    for cell in cells:
+        left_s -= cell.end_s - cell.begin_s
+        if left_s <= 0:
+            return cell.load_Bps or 1.0
+    return 1.0
 
 
-def _key(svg: Svg, measure: str, reference_Bps: float, left: float) -> None:
+def _usual(rows: Sequence[LinkRow]) -> dict[float, float]:
+    """By the begin of each stretch: the median of all links' fastest flows in it."""
+    rates: dict[float, list[float]] = {}
+    for row in rows:
+        for cell in row.cells:
+            rates.setdefault(cell.begin_s, []).extend([cell.best_Bps] if cell.best_Bps else [])
+    return {begin_s: median(values) if values else 1.0 for begin_s, values in rates.items()}
+
+
+def _key(svg: Svg, measure: str, full_Bps: float, left: float) -> None:
     steps = 24
-    low, high = ("0", format_rate(reference_Bps)) if measure == "load" else ("half or less", "usual or more")
+    low, high = ("0", format_rate(full_Bps)) if measure == "load" else ("half or less", "as fast as the median link")
     svg.text(left, 14, low, class_="small")
     start = left + text_width(low, 12) + 10
     for k in range(steps):
@@ -145,8 +160,6 @@ def _key(svg: Svg, measure: str, reference_Bps: float, left: float) -> None:
         kind, opacity = _ink(measure, share if measure == "load" else 0.5 + share / 2)
         svg.add("rect", class_=f"cell {kind}", x=start + k * 5, y=4, width=5, height=12, opacity=opacity)
     svg.text(start + steps * 5 + 10, 14, high, class_="small")
-    usual = f"(usual: {format_rate(reference_Bps)})" if measure == "rate" else ""
-    svg.text(start + steps * 5 + 18 + text_width(high, 12), 14, usual, class_="small")
 
 
 def _ink(measure: str, share: float) -> tuple[str, float]:

@@ -12,7 +12,7 @@ from headway.collectives.plan_codec import decode
 from headway.decide.journal import DecisionRecord
 from headway.report.chart import Chart, Mark, Series, Shade, asset, draw_chart
 from headway.report.explain import decision_words, tell
-from headway.report.figures import algbw_Bps, limit_of, link_key, reactions, summarise
+from headway.report.figures import algbw_Bps, limit_of, link_key, reactions, share_limits, summarise
 from headway.report.graph import draw_plan
 from headway.report.heatmap import draw_heatmap
 from headway.report.runs import Run, Span, aligned
@@ -23,6 +23,7 @@ SAME_S = 1.0  # events of two runs that begin and end this close are drawn as on
 
 def render_page(runs: Sequence[Run], *, results: Sequence[ResultRow] = (), title: str = "Headway report") -> str:
     """The page as text. The first run that decided something leads; the others are compared with it in the chart."""
+    runs = share_limits(runs)
     lead = leading(runs)
     parts: list[str] = []
     if lead is not None:
@@ -89,14 +90,12 @@ def marks_of(run: Run) -> list[Mark]:
 
 
 def chart_of(runs: Sequence[Run], lead: Run) -> Chart:
-    """All runs' lines, aligned at their first events; the lead's decisions, and its limit or else another run's."""
+    """All runs' lines, aligned at their first events; the lead's decisions and limit."""
     lead_at = next(index for index, run in enumerate(runs) if run is lead)
-    runs = aligned(runs)
+    runs = share_limits(aligned(runs))
     lead = runs[lead_at]
-    limit = next((line for line in map(_limit_line, [lead, *runs]) if line), [])
-    return Chart(
-        series=[series_of(run) for run in runs], shades=shades_of(runs), marks=marks_of(lead), limit=limit, title=""
-    )
+    limit = _limit_line(lead)
+    return Chart(series=[series_of(run) for run in runs], shades=shades_of(runs), marks=marks_of(lead), limit=limit)
 
 
 def _limit_line(run: Run) -> list[tuple[float, float]]:
@@ -132,7 +131,7 @@ def _heatmaps(run: Run) -> str:
         f'<div class="card wide">{load}</div>'
         "<h2>Speed of each link</h2>"
         '<p class="note">The fastest flow on each link, counting only the time that the network held it up. '
-        "Red: well below what is usual.</p>"
+        "Red: well below the median of all links at that time.</p>"
         f'<div class="card wide">{speed}</div>'
     )
 

@@ -148,11 +148,14 @@ def test_events_of_two_runs_are_shaded_once(records: list[Record], untuned: list
     assert {s.label.split(":")[0] for s in shades_of([tuned, longer])} == {"a", "b"}
 
 
-def test_the_limit_is_another_runs_where_the_lead_has_none(records: list[Record], untuned: list[Record]) -> None:
+def test_a_run_without_limits_takes_those_of_the_same_events(records: list[Record], untuned: list[Record]) -> None:
     bare = [r.model_copy(update={"limit_s": None}) for r in records]
     tuned, gloo = runs_of([("a", bare), ("b", untuned)])
-    alone = [rate_Bps for _, rate_Bps in chart_of([gloo], gloo).limit]
-    assert [rate_Bps for _, rate_Bps in chart_of([tuned, gloo], tuned).limit] == alone
+    limit = chart_of([tuned, gloo], tuned).limit
+    assert {round(rate_Bps / 1e5) for _, rate_Bps in limit} == {143, 125}
+    begin_s, end_s = tuned.events[0].begin_s, tuned.events[0].end_s
+    for middle_s, rate_Bps in limit:
+        assert (rate_Bps < 13e6) == (begin_s < middle_s < end_s)
     assert not chart_of([tuned], tuned).limit
 
 
