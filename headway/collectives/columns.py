@@ -128,9 +128,13 @@ def _classes(layout: Layout, rates: Sequence[float]) -> list[frozenset[int]]:
 
 
 def _rooted_at_each(layout: Layout, order: list[int], sets: list[tuple[int, ...]]) -> list[Plan]:
-    plans = [families.ring(order, midway=True)]
     groups = layout.racks if len(layout.racks) > 1 else None
-    plans += [families.rooted_chains(order, last=slow, groups=groups) for slow in sets]
+    avoid = layout.slow_pairs
+    plans = [families.ring(order, midway=True)]
+    if avoid:
+        # These send one way round only, and so can leave out a path that is slow in one direction.
+        plans += [families.ring(order), families.ring(order[::-1])]
+    plans += [families.rooted_chains(order, last=slow, groups=groups, avoid=avoid) for slow in sets]
     if groups is not None:
         plans.append(families.rooted_chains(order, groups=groups))
     if layout.size <= MAX_DIRECT_NODES:
@@ -144,6 +148,10 @@ def _rooted_at_one(layout: Layout, sets: list[tuple[int, ...]], root: int) -> li
         home = [node for node in groups[0] if node != root]
         order = home + [node for node in order if node not in set(home)]
     plans = [families.chain([*reversed(order), root]), families.root_chains(root, order)]
+    if layout.slow_pairs:
+        circle = layout.order(avoid=True)
+        around = circle[circle.index(root) + 1 :] + circle[: circle.index(root)]
+        plans += [families.chain([*reversed(around), root]), families.chain([*around, root])]
     for slow in sets:
         leaves = [node for node in slow if node != root]
         core = [node for node in order if node not in set(leaves)]

@@ -258,7 +258,11 @@ def two_level(
 
 
 def rooted_chains(
-    order: Sequence[int], *, last: Collection[int] = (), groups: Sequence[Sequence[int]] | None = None
+    order: Sequence[int],
+    *,
+    last: Collection[int] = (),
+    groups: Sequence[Sequence[int]] | None = None,
+    avoid: Collection[tuple[int, int]] = (),
 ) -> Plan:
     """One chain rooted at each rank, share 1/n, for reduce-scatter and all-gather, with the ranks `last` as leaves.
 
@@ -271,6 +275,7 @@ def rooted_chains(
         order: the other ranks in chain order.
         last: ranks that are leaves except in the tree of their own block.
         groups: racks, if each shall be entered once per tree; must hold all ranks.
+        avoid: pairs of ranks (either direction) that shall not be leaf and holder where that can be helped.
     """
     leaves = list(last)
     core = [r for r in order if r not in set(leaves)]
@@ -279,6 +284,7 @@ def rooted_chains(
     if not core:
         raise PlanError("chains need at least one rank that is not last")
     group_of = {r: g for g, group in enumerate(groups or ()) for r in group}
+    bad = {frozenset(pair) for pair in avoid}
     rows = []
     for root in range(n):
         if root in group_of:
@@ -299,7 +305,7 @@ def rooted_chains(
             if leaf != root:
                 holders = [r for r in spine if r != root and group_of.get(r) == group_of.get(leaf)]
                 holders = holders or [r for r in spine if r != root] or [root]
-                row[leaf] = holders[(index + root) % len(holders)]
+                row[leaf] = _holder(holders, (index + root) % len(holders), leaf, bad)
         rows.append(row)
     name = "chains from each rank" + (f", {_names(leaves)} last" if leaves else "")
     return plan_of(name, np.stack(rows), np.full(n, 1 / n))
