@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from headway.collectives.chunking import LEAST_BYTES, MOST_BYTES, chunk_bytes_for
+from headway.cluster.model import Cluster, Host, star
+from headway.collectives.chunking import LEAST_BYTES, LOCAL_BPS, MOST_BYTES, chunk_bytes_for, link_rate_Bps
 from headway.collectives.pieces import cut
 from headway.collectives.plan import Collective, Plan, PlanError, Tree
 from headway.collectives.reducers import NumpyReducer, ReduceKind
@@ -89,14 +90,23 @@ def test_trees_of_unequal_shares_end_together() -> None:
     assert places == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91]
 
 
-def test_chunks_grow_with_the_share_and_shrink_with_the_depth() -> None:
-    chain = Plan("chain", 8, (Tree((1, 2, 3, 4, 5, 6, 7, -1), 1.0),))
-    sizes = [chunk_bytes_for(ring_plan(8), Collective.ALL_REDUCE, 2**exponent, 4) for exponent in range(12, 33)]
+def test_chunks_grow_with_the_vector_and_the_rate_and_shrink_with_hops_and_peers() -> None:
+    def chunk(plan: Plan, size_bytes: int = 2**23, element_bytes: int = 4, link_Bps: float = 25e6) -> int:
+        return chunk_bytes_for(plan, Collective.ALL_REDUCE, size_bytes, element_bytes, link_Bps)
+
+    sizes = [chunk(ring_plan(8), 2**exponent) for exponent in range(12, 36)]
     assert sizes == sorted(sizes)
-    assert sizes[0] == LEAST_BYTES
-    assert sizes[-1] == MOST_BYTES
-    assert chunk_bytes_for(chain, Collective.ALL_REDUCE, 2**23, 4) < chunk_bytes_for(
-        star_plan(8, [1, 0, 0, 0, 0, 0, 0, 0]), Collective.ALL_REDUCE, 2**23, 4
-    )
-    assert chunk_bytes_for(chain, Collective.ALL_REDUCE, 2**23, 48) % 48 == 0
-    assert chunk_bytes_for(chain, Collective.ALL_REDUCE, 2**23, 10**6) == 10**6
+    assert (sizes[0], sizes[-1]) == (LEAST_BYTES, MOST_BYTES)
+    assert chunk(ring_plan(8), link_Bps=4e9) > chunk(ring_plan(8))
+    chain = Plan("chain", 8, (Tree((1, 2, 3, 4, 5, 6, 7, -1), 1.0),))
+    short = Plan("chain", 4, (Tree((1, 2, 3, -1), 1.0),))
+    assert chunk(short, 2**26) > chunk(chain, 2**26)
+    assert chunk(star_plan(3, [1, 0, 0]), 2**26) > chunk(star_plan(8, [1] + 7 * [0]), 2**26)
+    assert chunk(chain, element_bytes=48) % 48 == 0
+    assert chunk(chain, element_bytes=10**6) == 10**6
+    assert chunk(ring_plan(1)) >= LEAST_BYTES
+
+
+def test_ranks_of_one_host_are_as_fast_as_memory() -> None:
+    assert link_rate_Bps(star(4, 25e6)) == 25e6
+    assert link_rate_Bps(Cluster(hosts=(Host("here", 25e6, 25e6),), host_of=(0, 0))) == LOCAL_BPS
