@@ -101,7 +101,6 @@ def down(
     all_labs: Annotated[bool, typer.Option("--all", help="Also labs that a command still uses.")] = False,
 ) -> None:
     """Remove labs: the ones named, or those made by `lab up` and those whose owner is gone."""
-    require_privileges()
     if lab:
         chosen = [state.find(name) for name in lab]
     else:

@@ -113,7 +113,10 @@ def delete_namespace(name: str) -> None:
     """Forget a namespace; the kernel frees it with everything in it when the last process has left."""
     path = namespace_directory() / name
     _libc.umount2(str(path).encode(), _MNT_DETACH)  # a file left by a build that was cut short is no mount
-    path.unlink(missing_ok=True)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise LabError(f"cannot remove {path}: {os.strerror(error.errno or 0)}") from None
 
 
 @contextlib.contextmanager
@@ -176,9 +179,12 @@ def inside(name: str) -> Iterator[None]:
 def processes_in(names: Iterable[str]) -> list[int]:
     """Process ids of all that run in one of the namespaces, this process aside."""
     inodes = set()
+    namespace_device = Path("/proc/self/ns/net").stat().st_dev
     for name in names:
         with contextlib.suppress(FileNotFoundError):
-            inodes.add(f"net:[{(namespace_directory() / name).stat().st_ino}]")
+            found_there = (namespace_directory() / name).stat()
+            if found_there.st_dev == namespace_device:  # else a file that a build cut short has left
+                inodes.add(f"net:[{found_there.st_ino}]")
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():

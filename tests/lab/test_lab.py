@@ -8,6 +8,7 @@ import pytest
 
 from headway.cluster.model import LinkKind
 from headway.errors import UsageError
+from headway.lab import state
 from headway.lab.files import load_scenario, parse_event, parse_scenario
 from headway.lab.lab import Lab
 from headway.lab.scenario import Scenario
@@ -37,8 +38,6 @@ def test_a_lab_comes_and_goes_without_a_trace() -> None:
 def test_what_cannot_be_built_leaves_nothing() -> None:
     with pytest.raises(UsageError, match="congestion control 'tardis'"):
         Lab.up(small(congestion_control="tardis"))
-    from headway.lab import state
-
     assert not [record for record in state.labs() if record.scenario == "small"]
 
 
