@@ -19,13 +19,13 @@ class CandidatePlanner:
     """Options from `candidates`. Implements `verdict.Planner`.
 
     Attributes:
-        cluster: hosts with their nominal rates.
+        usual: the cluster with the rates of its free links, as far as they are known by now.
         policy: `packing` or `react`.
         bitwise: only plans that add in rank order.
         idle_of: the plan that every rank runs when nothing is ruled: (collective, bytes) -> plan.
     """
 
-    cluster: Cluster
+    usual: Callable[[], Cluster]
     policy: str
     bitwise: bool
     idle_of: Callable[[Collective, int], Plan]
@@ -46,7 +46,7 @@ class CandidatePlanner:
             current,
             self.idle(collective, size_bytes),
             bitwise=self.bitwise,
-            baseline=self.cluster,
+            baseline=self.usual(),
         )
         return [Option(option.plan, option.predicted_s, option.bottleneck) for option in found]
 
@@ -60,19 +60,21 @@ class CandidatePlanner:
         return lower_bound(self._congested(findings), collective, size_bytes).time_s
 
     def _congested(self, findings: Sequence[Finding]) -> Cluster:
-        """Nominal rates, scaled by each finding's ratio: what flows carry of a free link is below its nominal rate,
-        and the links without a finding are given with theirs."""
-        scaled = [replace(finding, capacity_Bps=finding.ratio * self._nominal_Bps(finding)) for finding in findings]
-        return findings_to_cluster(self.cluster, scaled)
+        """Each link of a finding at that part of its usual rate that it has left: what a flow gets of a link and what
+        the link was found to carry are not the same to the last per cent, the ratio is."""
+        usual = self.usual()
+        scaled = [replace(each, capacity_Bps=each.ratio * _usual_Bps(usual, each)) for each in findings]
+        return findings_to_cluster(usual, scaled)
 
-    def _nominal_Bps(self, finding: Finding) -> float:
-        host = self.cluster.hosts[finding.host]
-        match finding.kind:
-            case LinkKind.UPLINK:
-                return host.uplink_Bps
-            case LinkKind.DOWNLINK:
-                return host.downlink_Bps
-            case LinkKind.PATH if finding.peer is not None:
-                return min(host.uplink_Bps, self.cluster.hosts[finding.peer].downlink_Bps)
-            case _:
-                return finding.baseline_Bps
+
+def _usual_Bps(cluster: Cluster, finding: Finding) -> float:
+    host = cluster.hosts[finding.host]
+    match finding.kind:
+        case LinkKind.UPLINK:
+            return host.uplink_Bps
+        case LinkKind.DOWNLINK:
+            return host.downlink_Bps
+        case LinkKind.PATH if finding.peer is not None:
+            return min(host.uplink_Bps, cluster.hosts[finding.peer].downlink_Bps)
+        case _:
+            return finding.baseline_Bps

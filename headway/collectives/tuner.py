@@ -39,6 +39,7 @@ from headway.collectives.tuner_measures import (
 )
 from headway.collectives.tuner_settings import TunerSettings
 from headway.collectives.verdict import EpochMeasures, OperationTime, Option, Planner, Verdict, link_name
+from headway.decide.patience import Patience
 from headway.decide.tabu import BackOff, Tabu
 from headway.decide.trial import Outcome, Trial, TrialRules
 from headway.observe.detector import Detector
@@ -89,19 +90,22 @@ class Tuner:
         self._detector = Detector(cluster, thresholds, trust_nominal=trust_nominal)
         s = self._settings
         self._try_rules = TrialRules(accept_ratio=1.0 - s.gain)
-        self._back_rules = TrialRules(accept_ratio=s.restore_ratio, hopeless_ratio=1.3)
+        self._back_rules = TrialRules(accept_ratio=s.restore_ratio, hopeless_ratio=1.3, most=6, clear_margin=0.1)
         self._tabu = Tabu(name, base_s=s.pause_s, most_s=s.pause_most_s, calm_s=s.calm_s)
         self._restore = BackOff(name, s.restore_s, s.restore_most_s, s.calm_s)
-        self._pause = BackOff(name, s.pause_s, s.pause_most_s, s.calm_s)
+        self._patience = Patience(s.rounds, BackOff(name, s.pause_s, s.pause_most_s, s.calm_s))
         self._tuned: dict[Collective, Plan] = {}
         self._running: _Running | None = None
+        self._nothing_better: Hashable = None
+        self._ask_again_s = float("-inf")
         self._recent: dict[Collective, deque[OperationTime]] = {collective: deque(maxlen=6) for collective in TUNED}
         self._seen: deque[frozenset[Hashable]] = deque(maxlen=s.memory_epochs)
-        self._acting: frozenset[Hashable] = frozenset()
-        self._rounds = 0
-        self._paused_until_s = float("-inf")
         self._restore_from_s = float("inf")
         self._restored_s = float("-inf")
+
+    def usual_cluster(self) -> Cluster:
+        """The cluster with the rates that its links carry when they are free, as far as they are known by now."""
+        return self._detector.usual_cluster()
 
     def plan(self, collective: Collective) -> Plan | None:
         """The tuned plan in force for `collective`, a challenger on trial included; None: the idle plan."""
@@ -163,21 +167,15 @@ class Tuner:
         findings: tuple[Finding, ...],
         acting: Sequence[Finding],
     ) -> Verdict | None:
-        links = frozenset(link_key(finding) for finding in acting)
-        if links - self._acting:
-            self._rounds = 0
-        self._acting = links | (self._acting if self._rounds else frozenset())
         recent = self._recent[subject]
-        if now_s < self._paused_until_s or len(recent) < self._try_rules.least:
+        causes = frozenset(link_key(finding) for finding in acting if finding.peer is None)
+        if not self._patience.allows(causes, now_s) or len(recent) < self._try_rules.least:
             return None
-        if self._rounds >= self._settings.rounds:
-            self._rounds = 0
-            self._paused_until_s = now_s + self._pause.wait_s(now_s)
-            self._pause.fail(now_s)
-            reason = f"{self._settings.rounds} plans were tried and none was better: pause"
-            return self._hold(large, subject, findings, reason)
         size_bytes = typical_size(recent)
         current = self._in_force(subject, size_bytes)
+        asked = (subject, current.name, frozenset((link_key(each), round(10 * each.ratio)) for each in acting))
+        if asked == self._nothing_better and now_s < self._ask_again_s:
+            return None
         options = self._options(subject, size_bytes, acting, current)
         barred = frozenset(
             option.plan.name for option in options if self._tabu.barred((subject, option.plan.name), now_s)
@@ -192,9 +190,9 @@ class Tuner:
         ]
         limit_s = self._planner.limit_s(subject, size_bytes, acting)
         if not better:
+            self._nothing_better, self._ask_again_s = asked, now_s + self._settings.ask_again_s
             return None
         best = better[0]
-        self._rounds += 1
         reference = times_by_key(recent)
         reference_s = statistics.median(op.duration_s for op in recent)
         self._running = _Running(
@@ -275,11 +273,12 @@ class Tuner:
             self._tuned.pop(subject, None)
             self._restored_s = now_s
             self._restore_from_s = now_s if self._tuned else float("inf")
-            self._rounds = 0
+            self._patience.succeeded()
             reason = f"{running.challenger.name} {said}: congestion has ended"
             return replace(base, action="restore", reason=reason, plan_after=running.challenger)
         if now_s - self._restored_s < self._settings.soon_s:
             self._restore.fail(now_s)
+        self._patience.succeeded()
         self._tuned[subject] = running.challenger
         self._restore_from_s = now_s + self._restore.wait_s(now_s)
         return replace(base, action="keep", reason=f"{running.challenger.name} {said}", plan_after=running.challenger)
@@ -290,8 +289,9 @@ class Tuner:
             self._restore.fail(now_s)
             wait_s = self._restore.wait_s(now_s)
             self._restore_from_s = now_s + wait_s
-            reason = f"{running.challenger.name} {said}: congestion goes on; next look in {wait_s:.0f} s"
+            reason = f"{running.challenger.name} {said}: not yet; next look in {wait_s:.0f} s"
         else:
+            self._patience.failed(now_s)
             until_s = self._tabu.bar((subject, running.challenger.name), now_s)
             reason = f"{running.challenger.name} {said}: tabu for {until_s - now_s:.0f} s"
         return replace(
@@ -345,7 +345,7 @@ class Tuner:
         named = ", ".join(self._words(finding) for finding in findings)
         if not acting:
             return f"{named}: not for long enough yet"
-        if now_s < self._paused_until_s:
+        if not self._patience.allows(frozenset(), now_s):
             return f"{named}: paused after trials that did not help"
         return f"{named}: no other plan is predicted {self._settings.gain:.0%} better"
 

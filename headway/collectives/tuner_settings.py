@@ -13,7 +13,8 @@ class TunerSettings:
         gain: least gain, predicted and measured, for a change (1). REACT: 5 %.
         restore_ratio: the idle plan's time over the tuned plan's, up to which the idle plan is taken back (1): at a
             tie the idle plan is preferred, and a restored plan can be left again.
-        rounds: trials per incident (count). REACT caps them without giving the number.
+        rounds: trials without success in a row before a pause (count). REACT caps them without giving the number.
+        ask_again_s: while the same findings have led to nothing better, ask for plans only this often (s).
         large_share: below this share of the time in large operations nothing is decided (1): flow statistics say
             little about small ones.
         watch_s: time in operations that an epoch aims at (s): short enough to react in about two, long enough that
@@ -32,6 +33,7 @@ class TunerSettings:
     gain: float = 0.05
     restore_ratio: float = 1.03
     rounds: int = 4
+    ask_again_s: float = 10.0
     large_share: float = 0.3
     watch_s: float = 0.75
     trial_s: float = 0.1

@@ -29,6 +29,10 @@ TRUSTED = 0.85
 runs on 8 emulated hosts read 0.81 and up."""
 
 
+SAME_KIND = 0.2
+"""Links within this part of the typical factor count as equal (1). Ours: clean runs read 0.81 of the median and up."""
+
+
 class Baseline:
     """Factors of links over their nominal rates, learned in clean epochs.
 
@@ -41,6 +45,7 @@ class Baseline:
         self._factor: dict[Hashable, float] = {}
         self._epochs: dict[Hashable, int] = {}
         self._typical: float | None = None
+        self._peers: float | None = None
 
     def factor(self, link: Hashable, peers: float | None) -> float | None:
         """The factor that `link` is held against; None while nothing is known.
@@ -49,12 +54,22 @@ class Baseline:
             link: any key.
             peers: median factor of all links in this epoch, None where too few carried anything.
         """
+        self._peers = self._peers if peers is None else peers
         if self._epochs.get(link, 0) >= OWN_AFTER:
             return self._factor[link]
         known = peers if self._typical is None else self._typical
         if self._trust_nominal:
             return TRUSTED if known is None else min(1.0, max(TRUSTED, known))
         return known
+
+    def usual(self, link: Hashable) -> float:
+        """The factor by which planners scale `link`: what all links have in common, unless this one is of another
+        kind. Small differences are noise, and would make equal hosts look unequal. 1 while nothing is known."""
+        typical = self._typical if self._typical is not None else self._peers
+        if typical is None:
+            return 1.0
+        own = self._factor[link] if self._epochs.get(link, 0) >= OWN_AFTER else typical
+        return typical if abs(own - typical) <= SAME_KIND * typical else own
 
     def learn(self, shown: Mapping[Hashable, float]) -> None:
         """Take in an epoch in which nothing was congested."""

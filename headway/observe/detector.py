@@ -14,7 +14,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headway.cluster.model import Cluster, LinkKind
 from headway.observe.baseline import Baseline
@@ -34,7 +34,6 @@ class _Track:
     slow: deque[bool]
     capacities_Bps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
     run_s: float = 0.0
-    run_share: float = 1.0
     steady: bool = False
     certain: bool = False
     samples: int = 0
@@ -89,6 +88,18 @@ class Detector:
             self._baseline.learn(self._factors(view, overlapping=False))
         return self._findings()
 
+    def usual_cluster(self) -> Cluster:
+        """The cluster with the rates that its free links have been seen to carry, instead of the nominal ones."""
+        hosts = tuple(
+            replace(
+                host,
+                uplink_Bps=host.uplink_Bps * self._baseline.usual(LinkKey(LinkKind.UPLINK, index)),
+                downlink_Bps=host.downlink_Bps * self._baseline.usual(LinkKey(LinkKind.DOWNLINK, index)),
+            )
+            for index, host in enumerate(self._cluster.hosts)
+        )
+        return replace(self._cluster, hosts=hosts)
+
     def _factors(self, view: EpochView, *, overlapping: bool) -> dict[Hashable, float]:
         """What each link carried, over its nominal rate."""
         factors: dict[Hashable, float] = {}
@@ -124,18 +135,16 @@ class Detector:
                 track = _Track(now_s - view.span_s, now_s, deque(maxlen=limits.memory_epochs))
                 self._tracks[link] = track
             if track.run == 0:
-                track.run_s, track.run_share = 0.0, 1.0
+                track.run_s = 0.0
             track.slow.append(True)
             track.seen_s = now_s
             track.capacities_Bps.append(suspect.capacity_Bps)
             track.run_s += view.span_s
-            track.run_share = min(track.run_share, suspect.share)
             track.certain = suspect.certain
             track.samples += suspect.samples
             if (
                 track.run >= limits.steady_epochs
                 and track.run_s >= limits.steady_s
-                and track.run_share >= limits.steady_share
                 and _variation(track.capacities_Bps) <= limits.steady_variation
             ):
                 track.steady = True
@@ -187,7 +196,7 @@ class Detector:
         findings = []
         for link, track in self._tracks.items():
             free = self._free_Bps(link)
-            if free is None:
+            if free is None or (link.kind is LinkKind.PATH and sum(track.slow) < self._thresholds.steady_epochs):
                 continue
             findings.append(
                 Finding(

@@ -18,7 +18,6 @@ class Thresholds:
         limited_share: a bin counts when the network limited the flow for this part of it (1). Ours.
         slow_share: a flow is slow when it was held back for this part of an epoch (1). Ours: with stars at every
             rank, a downlink at half its rate holds flows back for the last 0.54 of an operation.
-        steady_share: congestion is steady when it holds flows back for this part of its epochs (1). Ours.
         follower_share: of slow flows, those limited for less than this part of the worst one's time only wait for
             it (1). Ours.
         queue_share: a queue on the way of other flows' acknowledgements counts from this part of the slow flow's
@@ -38,7 +37,6 @@ class Thresholds:
     slow_ratio: float = 0.70
     limited_share: float = 0.6
     slow_share: float = 0.4
-    steady_share: float = 0.6
     follower_share: float = 0.85
     queue_share: float = 0.4
     queue_contrast: float = 2.0
