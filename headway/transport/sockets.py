@@ -11,6 +11,10 @@ from pathlib import Path
 from headway.errors import UsageError
 from headway.transport.options import TcpOptions
 
+LOCAL_SEND_BUFFER_BYTES = 256 << 10
+"""To a rank of our own host. Autotuning would let megabytes pile up between two processes, which then leave the cache
+before they are read: with 4 ranks, all-reduces of 4 MiB and 16 MiB took 1.3 to 1.4 times as long."""
+
 _BACKLOG = 1024
 # A peer whose host went silent is noticed after about this time, if nothing was under way to it.
 _KEEPALIVE_IDLE_S = 15
@@ -35,8 +39,11 @@ def listen_on(address: str, options: TcpOptions) -> socket.socket:
 def begin_connect(own: str, address: str, port: int, options: TcpOptions) -> tuple[socket.socket, int]:
     """A socket that is connecting from `own` to `address`, and the error number of an immediate failure (else 0)."""
     sock = _new_socket(address, options)
+    local = published(own) == address
+    if local and not options.send_buffer_bytes:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER_BYTES)
     lowat = getattr(socket, "TCP_NOTSENT_LOWAT", None)
-    if lowat is not None and options.unsent_bytes and published(own) != address:
+    if lowat is not None and options.unsent_bytes and not local:
         sock.setsockopt(socket.IPPROTO_TCP, lowat, options.unsent_bytes)
     if "%" in own and "%" not in address and ipaddress.ip_address(address).is_link_local:
         address = f"{address}%{own.partition('%')[2]}"
