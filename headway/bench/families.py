@@ -162,7 +162,12 @@ class Family:
         return " | ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip()) or "no output"
 
     def close(self, *, grace_s: float = 10.0) -> None:
-        """End the processes: they leave when the coordinator hangs up; what stays is terminated, then killed."""
+        """End the processes: they leave when the coordinator hangs up; what stays is terminated, then killed.
+
+        Idempotent.
+        """
+        if self._output.closed:
+            return
         deadline_s = time.monotonic() + grace_s
         for process in self._processes:
             try:

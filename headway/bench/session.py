@@ -135,6 +135,12 @@ def started(site: Site, backends: Sequence[str], *, timeout_s: float, journals: 
             for name in names:
                 board.gather_family(name, site.ranks, timeout_s=START_LIMIT_S, alive=families[name].trouble)
             yield StartedRanks(board, families, ranks=site.ranks, timeout_s=timeout_s)
+        except BaseException:
+            # Ranks that may hang in a collective or in start-up are not waited for.
+            board.close()
+            for family in families.values():
+                family.close(grace_s=0.5)
+            raise
         finally:
             board.close()
             for family in families.values():
