@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from headway.cluster.model import Cluster
 from headway.collectives.agreement import LARGE_BYTES, EpochReport, Ruling, encode_plans
 from headway.collectives.operation import OperationOutcome
 from headway.collectives.plan import Collective
@@ -35,10 +36,13 @@ _log = logging.getLogger("headway")
 
 @dataclass(frozen=True)
 class _Done:
-    """One operation as rank 0 saw it."""
+    """One large operation as rank 0 saw it."""
 
     collective: Collective
     size_bytes: int
+    plan: str
+    ended_at_s: float
+    duration_s: float
 
 
 class Coordinator:
@@ -60,33 +64,20 @@ class Coordinator:
         self._size = size
         self._journal = journal
         self._rule = rule
-        planner = CandidatePlanner(book.cluster, book.policy, book.bitwise, book.idle)
-        self._tuner = Tuner(book.cluster, planner, name=group, trust_nominal=False)
+        self._planner = CandidatePlanner(self._usual_cluster, book.policy, book.bitwise, book.idle)
+        self._tuner = Tuner(book.cluster, self._planner, name=group, trust_nominal=False)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"headway-tuner-{group}")
         self._done: dict[int, _Done] = {}
         self._reports: dict[int, dict[int, EpochReport]] = {}
         self._closed = False
 
     def operation_done(
-        self, number: int, collective: Collective, plan: str, size_bytes: int, ended: OperationOutcome
+        self, number: int, collective: Collective, plan: str, size_bytes: int, outcome: OperationOutcome
     ) -> None:
-        """Note one operation that is complete here; large ones go to the journal. Progress thread."""
-        if size_bytes < LARGE_BYTES:
-            return
-        self._done[number] = _Done(collective, size_bytes)
-        duration_s = ended.ended_s - ended.started_s
-        self._journal.write(
-            OperationRecord(
-                t_s=time.time(),
-                group=self._group,
-                rank=0,
-                operation=number,
-                collective=collective.value,
-                size_bytes=size_bytes,
-                plan=plan,
-                duration_s=duration_s,
-            )
-        )
+        """Note one operation that is complete here. Progress thread."""
+        if size_bytes >= LARGE_BYTES:
+            duration_s = outcome.ended_s - outcome.started_s
+            self._done[number] = _Done(collective, size_bytes, plan, time.time(), duration_s)
 
     def receive(self, report: EpochReport) -> None:
         """Take one rank's report; when it is the epoch's last, decide. Progress thread."""
@@ -94,28 +85,32 @@ class Coordinator:
         gathered[report.rank] = report
         if len(gathered) == self._size and not self._closed:
             del self._reports[report.epoch]
-            numbers = sorted(gathered[0].durations_s)
-            operations = [
-                OperationTime(
-                    number,
-                    self._done[number].collective,
-                    self._done[number].size_bytes,
-                    max(each.durations_s.get(number, 0.0) for each in gathered.values()),
-                )
-                for number in numbers
-            ]
-            self._done = {number: done for number, done in self._done.items() if number >= report.ruled_from}
+            done = {number: each for number, each in self._done.items() if number < report.ruled_from}
+            for number in done:
+                del self._done[number]
             reports = [gathered[rank] for rank in range(self._size)]
-            self._worker.submit(self._decide, report.epoch, report.ruled_from, reports, operations)
+            self._worker.submit(self._decide, report.epoch, report.ruled_from, reports, done)
 
     def close(self) -> None:
         """Wait for a decision under way, and end the thread. Reports that come later need no ruling any more."""
         self._closed = True
         self._worker.shutdown(wait=True)
+        self._record_operations(self._done, {}, None)
+
+    def _usual_cluster(self) -> Cluster:
+        return self._tuner.usual_cluster()
 
     def _decide(
-        self, epoch: int, from_operation: int, reports: Sequence[EpochReport], operations: Sequence[OperationTime]
+        self, epoch: int, from_operation: int, reports: Sequence[EpochReport], done: Mapping[int, _Done]
     ) -> None:
+        longest_s: dict[int, float] = {}
+        for report in reports:
+            for number, duration_s in report.durations_s.items():
+                longest_s[number] = max(duration_s, longest_s.get(number, 0.0))
+        operations = [
+            OperationTime(number, done[number].collective, done[number].size_bytes, longest_s[number])
+            for number in sorted(longest_s)
+        ]
         try:
             summaries = [RankSummary.from_json(report.summary) for report in reports]
             verdict = self._tuner.decide(EpochMeasures(epoch, time.monotonic(), operations, summaries))
@@ -131,6 +126,7 @@ class Coordinator:
             )
         except Exception as error:
             _log.exception("group %s: the tuner failed in epoch %d; plans stay as they are", self._group, epoch)
+            what = f"{type(error).__name__}: {error}"
             self._journal.write(
                 FailureRecord(
                     t_s=time.time(),
@@ -138,7 +134,7 @@ class Coordinator:
                     rank=0,
                     blamed_rank=None,
                     operation=f"decision of epoch {epoch}",
-                    what=f"{type(error).__name__}: {error}",
+                    what=what,
                 )
             )
             self._rule(
@@ -146,9 +142,34 @@ class Coordinator:
             )
             return
         self._rule(ruling)
-        self._record(epoch, from_operation, summaries, verdict)
+        self._record_operations(done, longest_s, verdict)
+        self._record_flows(epoch, summaries)
+        self._record_decision(epoch, from_operation, verdict)
 
-    def _record(self, epoch: int, from_operation: int, summaries: Sequence[RankSummary], verdict: Verdict) -> None:
+    def _record_operations(
+        self, done: Mapping[int, _Done], longest_s: Mapping[int, float], verdict: Verdict | None
+    ) -> None:
+        """Operations of an epoch with the longest time of any rank; those outside one with rank 0's own."""
+        limits_s: dict[tuple[Collective, int], float | None] = {}
+        for number, each in sorted(done.items()):
+            kind = (each.collective, each.size_bytes)
+            if verdict is not None and kind not in limits_s:
+                limits_s[kind] = self._planner.limit_s(*kind, verdict.findings)
+            self._journal.write(
+                OperationRecord(
+                    t_s=each.ended_at_s,
+                    group=self._group,
+                    rank=0,
+                    operation=number,
+                    collective=each.collective.value,
+                    size_bytes=each.size_bytes,
+                    plan=each.plan,
+                    duration_s=longest_s.get(number, each.duration_s),
+                    limit_s=limits_s.get(kind),
+                )
+            )
+
+    def _record_flows(self, epoch: int, summaries: Sequence[RankSummary]) -> None:
         now_s = time.time()
         for summary in summaries:
             for flow in summary.flows:
@@ -167,14 +188,16 @@ class Coordinator:
                         span_s=sum(summary.bin_s),
                     )
                 )
-        trees = encode(verdict.plan_after) if verdict.plan_after is not None and verdict.action != "hold" else ""
+
+    def _record_decision(self, epoch: int, from_operation: int, verdict: Verdict) -> None:
+        changed = verdict.plan_after is not None and verdict.action != "hold"
         self._journal.write(
             verdict.record(
                 self._book.cluster,
-                t_s=now_s,
+                t_s=time.time(),
                 group=self._group,
                 epoch=epoch,
                 from_operation=from_operation,
-                plan_trees=trees,
+                plan_trees=encode(verdict.plan_after) if changed and verdict.plan_after is not None else "",
             )
         )
