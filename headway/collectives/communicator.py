@@ -45,6 +45,9 @@ TICK_S = 0.04
 TYPICAL_BYTES = 16 << 20
 """The journal's first record names the idle plan for an all-reduce of this size, a usual gradient bucket."""
 
+ABORT_S = 1.0
+"""How long `abort` waits for the progress thread to take it."""
+
 NOTICE_GRACE_S = 0.15
 """After a connection broke, wait this long for a notice that names who was lost first: the peer whose connection
 broke may only have given up because of another."""
@@ -151,7 +154,14 @@ class Communicator:
         """Fail everything under way on every rank, and refuse what comes."""
         blamed = self._transport.rank
         error = TransportError(f"group {self._group} was aborted by rank {blamed}: {reason}", rank=blamed)
-        self._transport.run_soon(lambda: self._fail(error, tell=True))
+        told = threading.Event()
+
+        def fail() -> None:
+            self._fail(error, tell=True)
+            told.set()
+
+        self._transport.run_soon(fail)
+        told.wait(ABORT_S)  # a `close` that follows must not overtake it
 
     def close(self) -> None:
         """Leave the group in order. The other ranks must have called all that this rank has called."""

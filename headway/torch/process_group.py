@@ -61,7 +61,7 @@ class HeadwayProcessGroup(ProcessGroup):
 
     def __init__(self, parts: GroupParts) -> None:
         # The form for subclasses in Python, which torch's stub lacks.
-        super().__init__(parts.rank, parts.size)  # type: ignore[call-arg, arg-type]
+        super().__init__(parts.rank, parts.size)  # type: ignore[call-arg]
         self._parts = parts
         self._own = parts.own
         self._group_name = parts.name

@@ -109,6 +109,8 @@ def aborted() -> dict[str, object]:
 def subgroup_names_both_ranks() -> dict[str, object]:
     """In a group of ranks 1 and 2 its rank 1 is the job's rank 2."""
     group = dist.new_group([1, 2], timeout=timedelta(seconds=20))
+    if dist.get_rank():
+        dist.all_reduce(torch.ones(100), group=group)
     dist.barrier()
     if dist.get_rank() == 2:
         die()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 50
 
 
-def model() -> nn.Module:
+def model() -> nn.Sequential:
     torch.manual_seed(7)
     return nn.Sequential(
         nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 5)
@@ -27,12 +30,13 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
     return torch.randn(8, 20, generator=source), torch.randn(8, 5, generator=source)
 
 
-def train(network: nn.Module, steps: int = STEPS) -> None:
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.02, momentum=0.9)
+def train(network: Callable[[Tensor], Tensor], parameters: Iterable[Tensor], steps: int = STEPS) -> None:
+    optimiser = torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
     for step in range(steps):
         inputs, targets = batch(step)
         optimiser.zero_grad()
-        nn.functional.mse_loss(network(inputs), targets).backward()
+        loss: Tensor = nn.functional.mse_loss(network(inputs), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
 
@@ -56,7 +60,7 @@ def ddp(hook: str) -> list[float]:
     elif hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=5)
         network.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    train(network)
+    train(network, network.parameters())
     return flat(list(network.parameters()))
 
 
@@ -74,12 +78,12 @@ def compiled_ddp(compiler: str) -> list[float]:
     """Weights after a few steps of compiled DDP."""
     torch._dynamo.config.optimize_ddp = True
     network = DistributedDataParallel(model())
-    train(torch.compile(network, backend=compiler), steps=5)
+    train(torch.compile(network, backend=compiler), network.parameters(), steps=5)
     return flat(list(network.parameters()))
 
 
 def fsdp(mesh_shape: tuple[int, ...]) -> list[float]:
-    """Weights after 50 steps of FSDP2, or HSDP on a mesh of two dimensions."""
+    """Weights after some steps of FSDP2, or HSDP on a mesh of two dimensions."""
     names = ("replicate", "shard")[-len(mesh_shape) :]
     mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=names)
     network = nn.Sequential(*[layer for layer in model() if not isinstance(layer, nn.BatchNorm1d)])
@@ -87,8 +91,8 @@ def fsdp(mesh_shape: tuple[int, ...]) -> list[float]:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
     fully_shard(network, mesh=mesh)
-    train(network)
-    return flat([parameter.full_tensor() for parameter in network.parameters()])  # type: ignore[operator]
+    train(network, network.parameters(), steps=15)
+    return flat([parameter.full_tensor() for parameter in network.parameters() if isinstance(parameter, DTensor)])
 
 
 def second_group_after_the_first() -> list[float]:
@@ -96,7 +100,7 @@ def second_group_after_the_first() -> list[float]:
     store = dist.distributed_c10d._get_default_store()
     rank, size = dist.get_rank(), dist.get_world_size()
     dist.destroy_process_group()
-    again = dist.PrefixStore("again", store)
+    again = PrefixStore("again", store)
     dist.init_process_group("cpu:headway", store=again, rank=rank, world_size=size, timeout=timedelta(seconds=20))
     tensor = torch.full((4,), rank + 1.0)
     dist.all_reduce(tensor)

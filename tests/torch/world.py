@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import TCPStore
+from torch._C._distributed_c10d import Store, TCPStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "torch.distributed.fsdp", "headway.torch.backend", "tests.torch.world"])
+CONTEXT.set_forkserver_preload(
+    ["torch._dynamo", "torch.distributed.fsdp", "headway.torch.backend", "tests.torch.world"]
+)
 
 Body = Callable[..., Any]
 
@@ -116,6 +118,8 @@ def _rank_main(
 ) -> None:
     os.environ.update(variables)
     torch.set_num_threads(1)
+    if "stand-in" in backend:
+        dist.Backend.register_backend("stand-in", _stand_in, devices=["cuda"])
     try:
         store = TCPStore("127.0.0.1", port, is_master=False)
         dist.init_process_group(
@@ -129,3 +133,8 @@ def _rank_main(
         pipe.send((False, traceback.format_exc()))
     finally:
         pipe.close()
+
+
+def _stand_in(store: Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
+    """Another device's backend, as a plugin registers it."""
+    return dist.ProcessGroupGloo(store, rank, size, timeout)

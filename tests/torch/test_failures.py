@@ -1,0 +1,61 @@
+"""A rank that fails gives every other rank an error that names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.torch import failures
+from tests.torch.failures import VICTIM
+from tests.torch.world import run_world
+
+pytestmark = pytest.mark.ranks
+
+
+def survivors(reports: list[Any]) -> list[dict[str, Any]]:
+    return [report for rank, report in enumerate(reports) if rank != VICTIM]
+
+
+def test_a_killed_rank_is_named_at_once() -> None:
+    for report in survivors(run_world(3, failures.fails_midway, "die", may_die=[VICTIM])):
+        assert report["lost"], report
+        assert report["rank"] == VICTIM
+        assert f"rank {VICTIM}" in report["text"]
+        assert "all_reduce #" in report["text"]
+        assert report["again"]["rank"] == VICTIM  # the group stays broken
+        assert report["threads"] == []
+
+
+def test_a_stopped_rank_is_named_at_the_limit() -> None:
+    reports = run_world(3, failures.fails_midway, "stop", group_timeout_s=2, may_die=[VICTIM], timeout_s=40)
+    for report in survivors(reports):
+        assert report["late"], report
+        assert report["rank"] == VICTIM
+        assert f"rank {VICTIM} does not answer" in report["text"]
+        assert report["threads"] == []
+
+
+def test_a_rank_that_does_not_take_part_is_named() -> None:
+    for report in survivors(run_world(3, failures.one_stays_away)):
+        assert report["late"], report
+        assert report["rank"] == VICTIM
+        assert "has not called it" in report["text"]
+
+
+def test_a_limit_of_the_wait_leaves_the_operation_running() -> None:
+    for report in survivors(run_world(3, failures.call_limit)):
+        assert report["late"], report
+        assert "it goes on" in report["text"]
+
+
+def test_abort_reaches_the_ranks_that_wait() -> None:
+    reports = run_world(3, failures.aborted)
+    for report in reports[1:]:
+        assert report["rank"] == 0, report
+        assert "rank 0" in report["text"]
+
+
+def test_a_subgroup_names_the_rank_of_the_job_too() -> None:
+    reports = run_world(3, failures.subgroup_names_both_ranks, may_die=[2])
+    assert "rank 1 of this group is rank 2 of the job" in reports[1]["text"], reports
