@@ -21,6 +21,7 @@ VERBS = {
     "bench": "headway.cli.bench:bench",
     "explain": "headway.cli.explain:explain",
     "report": "headway.cli.report:report",
+    "trace": "headway.cli.trace:trace",
     "demo": "headway.cli.demo:demo",
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""
