@@ -90,10 +90,9 @@ class PipelinedExecutor:
         try:
             while self._current is None and self._queue:
                 run = self._current = self._queue.popleft()
-                if self._left and run.needs_others:
-                    self._fail(_gone(min(self._left), run))
-                    return
                 run.begin()
+                if self._left:
+                    self._check_left()
         except Exception as error:
             self._fail(error)
         finally:
@@ -125,8 +124,14 @@ class PipelinedExecutor:
 
     def _peer_left(self, rank: int) -> None:
         self._left.add(rank)
-        if self._current is not None and rank in self._current.waiting_for():
-            self._fail(_gone(rank, self._current))
+        self._check_left()
+
+    def _check_left(self) -> None:
+        """Fail if the current operation needs data of a rank that has left: all that it sent has been delivered."""
+        if self._current is not None:
+            missing = self._left.intersection(self._current.waiting_for())
+            if missing:
+                self._fail(_gone(min(missing), self._current))
 
     def _set_alarm(self, when_s: float) -> None:
         self._alarm_s = when_s
@@ -204,11 +209,6 @@ class _Run:
         self._closed = True
         self._waiting: dict[int, list[int]] = {}
         self._slots: dict[int, int] = {}
-
-    @property
-    def needs_others(self) -> bool:
-        """Whether any message has to come or go."""
-        return self._table.messages > 0
 
     def begin(self) -> None:
         """Open the channel and send what can be sent from the start."""

@@ -249,6 +249,22 @@ def test_a_peer_that_left_in_good_order_is_no_error_until_it_is_needed() -> None
         assert error.rank == 2
 
 
+def test_a_rank_may_leave_as_soon_as_its_own_part_is_done() -> None:
+    network = FakeNetwork(3, 1)
+    executors = [PipelinedExecutor(transport) for transport in network.transports]
+    outcomes = [Outcomes() for _ in executors]
+    chain = Plan("chain", 3, (Tree((-1, 0, 1), 1.0),))
+    for rank in (2, 1):
+        executors[rank].start(operation(0, Collective.REDUCE, chain, np.ones(9)), outcomes[rank])
+    network.pump()
+    assert outcomes[2].errors == [None]
+    network.transports[2].close()
+    network.pump()
+    executors[0].start(operation(0, Collective.REDUCE, chain, np.ones(9)), outcomes[0])
+    network.pump()
+    assert outcomes[0].errors == outcomes[1].errors == [None]
+
+
 def test_ranks_that_call_different_sizes_get_an_error() -> None:
     network = FakeNetwork(2)
     executors = [PipelinedExecutor(transport) for transport in network.transports]
