@@ -20,6 +20,7 @@ from headway.torch.engine import Engine
 from headway.torch.own import OwnCollectives
 from headway.torch.peers import cluster_of, describe_self, exchange
 from headway.torch.process_group import GroupParts, HeadwayProcessGroup
+from headway.torch.recording import Dump, Recording
 from headway.torch.store import StoreRendezvous, store_host
 from headway.transport.options import TcpOptions, local_address
 from headway.transport.tcp import TcpTransport
@@ -129,9 +130,22 @@ def make_group(
         ranks=list(ranks),
         own=own,
         gloo=gloo,
+        recording=_recording(settings, label=label, rank=rank, ranks=ranks),
         split=split,
     )
     return HeadwayProcessGroup(parts)
+
+
+_DUMPS: dict[str, Dump] = {}
+"""By prefix. A process writes one dump for all its groups: the analyser reads one file per rank."""
+
+
+def _recording(settings: Settings, *, label: str, rank: int, ranks: Sequence[int]) -> Recording | None:
+    prefix = settings.flight_recorder
+    if not prefix:
+        return None
+    dump = _DUMPS.setdefault(prefix, Dump(prefix, ranks[rank]))
+    return Recording(dump, group=label, rank=rank, ranks=ranks)
 
 
 def tcp_options(settings: Settings, store: Store, timeout: timedelta) -> TcpOptions:

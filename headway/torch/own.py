@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from torch import Tensor
@@ -47,6 +47,8 @@ class OwnCollectives:
         self._size = len(ranks)
         self._pool = CompletionPool(f"headway-completion-{group}")
         self._pending: set[CollectiveWork] = set()
+        self.on_failure: Callable[[], None] | None = None
+        """Called after an operation has failed, on a thread of the pool."""
 
     def all_reduce(self, tensors: list[Tensor], op: ReduceOp, timeout: timedelta) -> CollectiveWork | None:
         """Of one tensor. Several are one sum over all tensors of all ranks in torch's old meaning: gloo's."""
@@ -170,6 +172,11 @@ class OwnCollectives:
         deadline_s = time.monotonic() + limit_s
         return all(work.settles(max(0.0, deadline_s - time.monotonic())) for work in self.pending())
 
+    def _settled(self, work: CollectiveWork) -> None:
+        self._pending.discard(work)
+        if self.on_failure is not None and not work.is_success():
+            self._pool.submit(self.on_failure)
+
     def _takes(self, tensors: Sequence[Tensor]) -> bool:
         if self._engine is None:
             return False
@@ -205,7 +212,7 @@ class OwnCollectives:
             limit_s=limit_s,
             pool=self._pool,
             global_ranks=self._ranks,
-            settled=self._pending.discard,
+            settled=self._settled,
         )
         if not len(staged.buffer):
             now_s = time.monotonic()

@@ -1,7 +1,7 @@
 """torch.distributed's group with the backend "headway": what has a plan runs on the engine, the rest on gloo.
 
-Methods that are not here (gather, scatter, send, recv and others) are those of torch's `ProcessGroup`, which passes
-them to the backend that is registered for the tensor's device: gloo for the CPU.
+Methods that are not here are those of torch's `ProcessGroup`, which passes them to the backend that is registered for
+the tensor's device: gloo for the CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from headway.torch import calls, other_devices
 from headway.torch.delegate import InnerGloo
 from headway.torch.eager import never_compiled
 from headway.torch.own import OwnCollectives
-from headway.torch.work import JoinedWork
+from headway.torch.recording import Recording
+from headway.torch.work import NO_TIMEOUT, JoinedWork
 
 CPU = torch.device("cpu")
 UNSET = timedelta(milliseconds=-1)
@@ -41,6 +42,7 @@ class GroupParts:
         ranks: rank in the job of each rank in the group.
         own: the collectives on the engine.
         gloo: for all else.
+        recording: for the flight recorder; None when it is off.
         split: makes the group of some of this one's ranks: (store, ranks in this group, timeout, name).
     """
 
@@ -52,6 +54,7 @@ class GroupParts:
     ranks: list[int]
     own: OwnCollectives
     gloo: InnerGloo
+    recording: Recording | None
     split: Callable[[Store, Sequence[int], timedelta, str], HeadwayProcessGroup]
 
 
@@ -74,6 +77,8 @@ class HeadwayProcessGroup(ProcessGroup):
         self._register("cpu", ProcessGroup.BackendType.GLOO, parts.gloo)
         own = weakref.ref(parts.own)
         parts.gloo.on_timeout = lambda timeout: _set_timeout(own, timeout)
+        if parts.recording is not None:
+            parts.own.on_failure = parts.recording.failed
         self._finalizer = weakref.finalize(self, parts.own.close)
 
     # What torch asks of any group.
@@ -187,73 +192,99 @@ class HeadwayProcessGroup(ProcessGroup):
     def _release(self) -> None:
         # gloo's sockets go with its last reference. Until then it would answer a peer that is still there.
         self._backends.clear()
+        if self._parts.recording is not None:
+            self._parts.recording.close()
 
-    def _rest(self, tensors: Sequence[Tensor] | Sequence[Sequence[Tensor]]) -> ProcessGroup:
+    def _rest(self, tensors: Sequence[Tensor]) -> ProcessGroup:
         """Where a call goes that the engine has no plan for."""
-        first: object = tensors
-        while isinstance(first, (list, tuple)) and first:
-            first = first[0]
-        if isinstance(first, Tensor) and first.device.type != "cpu":
-            self._ready(first.device)
+        if tensors and tensors[0].device.type != "cpu":
+            self._ready(tensors[0].device)
         return self._plain
+
+    def _noted(
+        self,
+        kind: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        timeout: timedelta,
+        work: Work,
+        *,
+        peer: int | None = None,
+    ) -> Work:
+        """Give `work` to the flight recorder, if there is one, and return it."""
+        recording = self._parts.recording
+        if recording is not None:
+            limit = timeout if timeout > NO_TIMEOUT else self._own.timeout
+            recording.watch(recording.begin(kind, inputs, outputs, limit.total_seconds(), peer=peer), work)
+        return work
 
     # Collectives with a plan. `Any`: each stands for several overloads of torch (see `calls`).
 
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
         tensors, opts = calls.all_reduce(*args, **kwargs)
         work = self._own.all_reduce(tensors, opts.reduceOp, opts.timeout)
-        return work or self._rest(tensors).allreduce(tensors, opts)
+        done = work or self._rest(tensors).allreduce(tensors, opts)
+        return self._noted("all_reduce", tensors, tensors, opts.timeout, done)
 
     def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> Work:
         tensors, opts = calls.all_reduce_coalesced(*args, **kwargs)
         work = self._own.all_reduce_coalesced(tensors, opts.reduceOp, opts.timeout)
-        return work or self._rest(tensors).allreduce_coalesced(tensors, opts)
+        done = work or self._rest(tensors).allreduce_coalesced(tensors, opts)
+        return self._noted("allreduce_coalesced", tensors, tensors, opts.timeout, done)
 
     def reduce(self, *args: Any, **kwargs: Any) -> Work:
         tensors, opts = calls.reduce(*args, **kwargs)
         work = self._own.reduce(tensors, opts.reduceOp, opts.rootRank, opts.timeout)
-        return work or self._rest(tensors).reduce(tensors, opts)
+        done = work or self._rest(tensors).reduce(tensors, opts)
+        return self._noted("reduce", tensors, tensors, opts.timeout, done)
 
     def broadcast(self, *args: Any, **kwargs: Any) -> Work:
         tensors, opts = calls.broadcast(*args, **kwargs)
         work = self._own.broadcast(tensors, opts.rootRank, opts.timeout)
-        return work or self._rest(tensors).broadcast(tensors, opts)
+        done = work or self._rest(tensors).broadcast(tensors, opts)
+        return self._noted("broadcast", tensors, tensors, opts.timeout, done)
 
     def allgather(self, *args: Any, **kwargs: Any) -> Work:
         outputs, inputs, opts = calls.all_gather(*args, **kwargs)
         work = self._own.all_gather(outputs, inputs, opts.timeout)
-        return work or self._rest(inputs).allgather(outputs, inputs, opts)
+        done = work or self._rest(inputs).allgather(outputs, inputs, opts)
+        return self._noted("all_gather", inputs, _all_tensors(*outputs), opts.timeout, done)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: AllgatherOptions | None = None) -> Work:
         opts = opts or AllgatherOptions()
         work = self._own.all_gather_single([output], [input], opts.timeout)
-        return work or self._rest([input]).all_gather_single(output, input, opts)
+        done = work or self._rest([input]).all_gather_single(output, input, opts)
+        return self._noted("all_gather_single", [input], [output], opts.timeout, done)
 
     def all_gather_single_coalesced(
         self, output_lists: list[Tensor], input_list: list[Tensor], opts: AllgatherOptions | None = None
     ) -> Work:
         opts = opts or AllgatherOptions()
         work = self._own.all_gather_single(output_lists, input_list, opts.timeout)
-        return work or self._rest(input_list).all_gather_single_coalesced(output_lists, input_list, opts)
+        done = work or self._rest(input_list).all_gather_single_coalesced(output_lists, input_list, opts)
+        return self._noted("all_gather_into_tensor_coalesced", input_list, output_lists, opts.timeout, done)
 
     def reduce_scatter(self, *args: Any, **kwargs: Any) -> Work:
         outputs, inputs, opts = calls.reduce_scatter(*args, **kwargs)
         work = self._own.reduce_scatter(outputs, inputs, opts.reduceOp, opts.timeout)
-        return work or self._rest(outputs).reduce_scatter(outputs, inputs, opts)
+        done = work or self._rest(outputs).reduce_scatter(outputs, inputs, opts)
+        return self._noted("reduce_scatter", _all_tensors(*inputs), outputs, opts.timeout, done)
 
     def reduce_scatter_single(
         self, outputTensor: Tensor, inputTensor: Tensor, opts: ReduceScatterOptions | None = None
     ) -> Work:
         opts = opts or ReduceScatterOptions()
         work = self._own.reduce_scatter_single([outputTensor], [inputTensor], opts.reduceOp, opts.timeout)
-        return work or self._rest([inputTensor]).reduce_scatter_single(outputTensor, inputTensor, opts)
+        done = work or self._rest([inputTensor]).reduce_scatter_single(outputTensor, inputTensor, opts)
+        return self._noted("reduce_scatter_single", [inputTensor], [outputTensor], opts.timeout, done)
 
     def reduce_scatter_single_coalesced(
         self, outputTensors: list[Tensor], inputTensors: list[Tensor], opts: ReduceScatterOptions | None = None
     ) -> Work:
         opts = opts or ReduceScatterOptions()
         work = self._own.reduce_scatter_single(outputTensors, inputTensors, opts.reduceOp, opts.timeout)
-        return work or self._rest(inputTensors).reduce_scatter_single_coalesced(outputTensors, inputTensors, opts)
+        done = work or self._rest(inputTensors).reduce_scatter_single_coalesced(outputTensors, inputTensors, opts)
+        return self._noted("reduce_scatter_tensor_coalesced", inputTensors, outputTensors, opts.timeout, done)
 
     # torch's names before 2.13, which callers still use.
     _allgather_base = all_gather_single
@@ -261,13 +292,61 @@ class HeadwayProcessGroup(ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    # gloo's, with something to see to.
+    # gloo's. They are here because other devices' backends may have to be made first, and for the flight recorder.
 
     def barrier(self, *args: Any, **kwargs: Any) -> Work:
         """As gloo has it, also a barrier for the operations of this group that are under way."""
         pending = self._own.pending()
         work = self._plain.barrier(*args, **kwargs)
-        return JoinedWork([*pending, work], tensors=[]) if pending else work
+        if pending:
+            work = JoinedWork([*pending, work], tensors=[])
+        return self._noted("barrier", [], [], UNSET, work)
+
+    def gather(self, *args: Any, **kwargs: Any) -> Work:
+        tensors = _all_tensors(args, kwargs)
+        return self._noted("gather", tensors[-1:], tensors[:-1], UNSET, self._rest(tensors).gather(*args, **kwargs))
+
+    def scatter(self, *args: Any, **kwargs: Any) -> Work:
+        tensors = _all_tensors(args, kwargs)
+        return self._noted("scatter", tensors[1:], tensors[:1], UNSET, self._rest(tensors).scatter(*args, **kwargs))
+
+    def all_to_all_single(self, *args: Any, **kwargs: Any) -> Work:
+        tensors = _all_tensors(args, kwargs)
+        work = self._rest(tensors).all_to_all_single(*args, **kwargs)
+        return self._noted("all_to_all_single", tensors[1:], tensors[:1], UNSET, work)
+
+    def alltoall_base(self, *args: Any, **kwargs: Any) -> Work:
+        return self.all_to_all_single(*args, **kwargs)
+
+    def alltoall(self, *args: Any, **kwargs: Any) -> Work:
+        tensors = _all_tensors(args, kwargs)
+        half = len(tensors) // 2
+        work = self._rest(tensors).alltoall(*args, **kwargs)
+        return self._noted("all_to_all", tensors[half:], tensors[:half], UNSET, work)
+
+    def send(self, tensors: list[Tensor], dstRank: int, tag: int) -> Work:
+        work = self._rest(tensors).send(tensors, dstRank, tag)
+        return self._noted("send", tensors, [], UNSET, work, peer=dstRank)
+
+    def recv(self, tensors: list[Tensor], srcRank: int, tag: int) -> Work:
+        work = self._rest(tensors).recv(tensors, srcRank, tag)
+        return self._noted("recv", [], tensors, UNSET, work, peer=srcRank)
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
+        return self._rest(tensors).recv_anysource(tensors, tag)
+
+
+def _all_tensors(*nested: object) -> list[Tensor]:
+    """The tensors in lists of lists, in their order."""
+    found: list[Tensor] = []
+    for entry in nested:
+        if isinstance(entry, Tensor):
+            found.append(entry)
+        elif isinstance(entry, dict):
+            found += _all_tensors(*entry.values())
+        elif isinstance(entry, (list, tuple)):
+            found += _all_tensors(*entry)
+    return found
 
 
 def _set_timeout(own: weakref.ref[OwnCollectives], timeout: timedelta) -> None:

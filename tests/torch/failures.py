@@ -117,3 +117,24 @@ def subgroup_names_both_ranks() -> dict[str, object]:
     if dist.get_rank() == 1:
         return seen(lambda: dist.all_reduce(torch.ones(100), group=group))
     return {}
+
+
+def leaves_a_dump() -> None:
+    """The victim misses the last all-reduce; every kind of operation comes before."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    dist.all_reduce(torch.ones(8))
+    dist.all_gather([torch.ones(2) for _ in range(size)], torch.ones(2))
+    dist.reduce_scatter(torch.ones(2), [torch.ones(2) for _ in range(size)])
+    dist.broadcast(torch.ones(3), 0)
+    dist.gather(torch.ones(2), [torch.ones(2) for _ in range(size)] if rank == 0 else None)
+    dist.scatter(torch.ones(2), [torch.ones(2) for _ in range(size)] if rank == 0 else None)
+    dist.all_to_all_single(torch.ones(size), torch.ones(size))
+    if rank == 0:
+        dist.send(torch.ones(4), 1)
+    elif rank == 1:
+        dist.recv(torch.ones(4), 0)
+    dist.barrier()
+    if rank != VICTIM:
+        seen(lambda: dist.all_reduce(torch.ones(5)))
+    else:
+        time.sleep(2.0)

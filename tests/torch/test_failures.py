@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +61,21 @@ def test_abort_reaches_the_ranks_that_wait() -> None:
 def test_a_subgroup_names_the_rank_of_the_job_too() -> None:
     reports = run_world(3, failures.subgroup_names_both_ranks, may_die=[2])
     assert "rank 1 of this group is rank 2 of the job" in reports[1]["text"], reports
+
+
+def test_the_flight_recorders_dump_shows_who_missed_what(tmp_path: Path) -> None:
+    run_world(
+        3,
+        failures.leaves_a_dump,
+        environment={"HEADWAY_FLIGHT_RECORDER": f"{tmp_path}/dumps/fr_"},
+        group_timeout_s=1.5,
+    )
+    dumps = [pickle.loads((tmp_path / "dumps" / f"fr_{rank}").read_bytes()) for rank in range(3)]
+    names = [entry["profiling_name"] for entry in dumps[0]["entries"]]
+    assert [name.split(":")[1].split(" ")[0] for name in names] == [
+        "all_reduce", "all_gather", "reduce_scatter", "broadcast", "gather", "scatter", "all_to_all_single", "send",
+        "barrier", "all_reduce",
+    ]  # fmt: skip
+    states = [[entry["state"] for entry in dump["entries"]] for dump in dumps]
+    assert states[0] == ["completed"] * 9 + ["started"]
+    assert states[1] == ["completed"] * 9
