@@ -22,7 +22,7 @@ from functools import partial
 from headway.cluster.model import Cluster
 from headway.cluster.units import parse_bytes
 from headway.collectives.agreement import LARGE_BYTES, Admission, EpochClock, EpochReport, Ruling
-from headway.collectives.chunking import chunk_bytes_for
+from headway.collectives.chunking import chunk_bytes_for, link_rate_Bps
 from headway.collectives.control import Control, FailureNotice, Message
 from headway.collectives.coordinator import FIRST_EPOCH_WEIGHT, FIRST_LEAD_OPERATIONS, Coordinator
 from headway.collectives.executor import PipelinedExecutor
@@ -92,6 +92,7 @@ class Communicator:
         self._journal = journal
         self._bitwise = settings.bitwise
         self._chunk_bytes = parse_bytes(settings.chunk, where="HEADWAY_CHUNK") if settings.chunk else None
+        self._link_Bps = link_rate_Bps(cluster)
         self._book = PlanBook(cluster, settings.policy, settings.bitwise, settings.plan)
         tunes = settings.policy != "off" and not settings.plan and transport.size > 1
         self._clock = EpochClock(
@@ -223,7 +224,9 @@ class Communicator:
         size_bytes = len(call.buffer)
         tuned = self._clock.tuned_plan(call.collective)
         plan = self._book.choose(call.collective, size_bytes, call.root, tuned)
-        chunk_bytes = self._chunk_bytes or chunk_bytes_for(plan, call.collective, size_bytes, call.element_bytes)
+        chunk_bytes = self._chunk_bytes or chunk_bytes_for(
+            plan, call.collective, size_bytes, call.element_bytes, self._link_Bps
+        )
         return Operation(
             number=call.number,
             collective=call.collective,

@@ -27,7 +27,7 @@ from scipy.optimize import linprog
 
 from headway.cluster.model import Cluster, Link
 from headway.collectives import families
-from headway.collectives.chunking import chunk_bytes_for
+from headway.collectives.chunking import chunk_bytes_for, link_rate_Bps
 from headway.collectives.columns import bundles, is_even
 from headway.collectives.layout import Layout
 from headway.collectives.limits import lower_bound
@@ -110,7 +110,7 @@ def pack(
     busy_s = np.stack([link_loads(plan, cluster, collective) for plan in plans], axis=1)
     busy_s *= size_bytes / capacities[:, None]
     # What the load leaves out, roughly: a pipeline to fill, and many flows into one downlink.
-    pieces = [chunk_bytes or chunk_bytes_for(plan, collective, size_bytes, 1) for plan in plans]
+    pieces = [chunk_bytes or chunk_bytes_for(plan, collective, size_bytes, 1, link_rate_Bps(cluster)) for plan in plans]
     hop_s = cluster.alpha_s + np.minimum(pieces, size_bytes) / float(np.median(capacities))
     depths = np.array([plan.depth for plan in plans], dtype=np.float64)
     crowded = np.array([_crowd(plan) for plan in plans])

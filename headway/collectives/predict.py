@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.cluster.model import Cluster, Link
-from headway.collectives.chunking import chunk_bytes_for
+from headway.collectives.chunking import chunk_bytes_for, link_rate_Bps
 from headway.collectives.loads import Edges, Floats, Ints, LinkTable, check_size, directions, edges_of, link_loads
 from headway.collectives.plan import Collective, Plan
 
@@ -94,7 +94,7 @@ def predict(
     if plan.size == 1:
         return Prediction(0.0, tuple(loads.tolist()), None, 0.0, 0.0, 0.0)
     if chunk_bytes is None:
-        chunk_bytes = chunk_bytes_for(plan, collective, size_bytes, 1)
+        chunk_bytes = chunk_bytes_for(plan, collective, size_bytes, 1, link_rate_Bps(cluster))
     table, edges = LinkTable(cluster), edges_of(plan)
     timing = _Timing(plan, cluster, table, edges, collective, size_bytes, chunk_bytes, costs)
     net_s, link = timing.network_time(loads)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.cluster.model import Cluster
-from headway.collectives.chunking import chunk_bytes_for
+from headway.collectives.chunking import chunk_bytes_for, link_rate_Bps
 from headway.collectives.loads import Edges, Ints, LinkTable, check_size, edges_of, link_loads
 from headway.collectives.plan import Collective, Plan
 
@@ -33,7 +33,7 @@ def rounds_time(
         return 0.0
     edges, table = edges_of(plan), LinkTable(cluster)
     if chunk_bytes is None:
-        chunk_bytes = chunk_bytes_for(plan, collective, size_bytes, 1)
+        chunk_bytes = chunk_bytes_for(plan, collective, size_bytes, 1, link_rate_Bps(cluster))
     doubling = plan.name.startswith(RECURSIVE_DOUBLING) and len(plan.order) == plan.size
     pieces = 1.0 if doubling else max(1.0, float(np.ceil(plan.shares.max() * size_bytes / chunk_bytes)))
     piece = (plan.shares * size_bytes / pieces)[edges.tree]
