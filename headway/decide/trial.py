@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -35,7 +35,8 @@ class TrialRules:
         warm_up: first measurements that are left out (count): new connections start slowly. Ours.
         least: measurements without which nothing is accepted (count). Ours.
         most: measurements after which a trial is decided either way (count). Ours.
-        clear_margin: between `least` and `most`, decide only when the ratio is this far from `accept_ratio` (1). Ours.
+        clear_margin: between `least` and `most`, decide only when the ratio is this far from `accept_ratio` (1), and
+            reject only when the best measurements say so too: of two, one may be a pause. Ours.
         hopeless_ratio: reject at the first measurement, the warm-up included, from this ratio on (1). Ours: a slow
             start costs some round trips, not twice the time.
         patience: measurements without a comparable key after which the challenger is rejected (count). Ours.
@@ -79,12 +80,7 @@ class Trial:
     @property
     def ratio(self) -> float | None:
         """Challenger over incumbent; None before the first measurement that counts."""
-        counted = {key: values for key, values in self._measured.items() if values}
-        if not counted:
-            return None
-        challenger = sum(len(values) * statistics.median(values) for values in counted.values())
-        incumbent = sum(len(values) * self._reference[key] for key, values in counted.items())
-        return challenger / incumbent if incumbent > 0 else None
+        return self._ratio(statistics.median)
 
     @property
     def outcome(self) -> Outcome:
@@ -94,9 +90,19 @@ class Trial:
         ratio = self.ratio
         if ratio is None or counted < rules.least:
             return Outcome.REJECTED if self._hopeless(ratio) or self._seen >= rules.patience else Outcome.UNDECIDED
-        if counted < rules.most and abs(ratio - rules.accept_ratio) < rules.clear_margin:
-            return Outcome.UNDECIDED
+        if counted < rules.most:
+            best = self._ratio(min)
+            if abs(ratio - rules.accept_ratio) < rules.clear_margin:
+                return Outcome.UNDECIDED
+            if best is not None and best <= rules.accept_ratio < ratio:
+                return Outcome.UNDECIDED
         return Outcome.ACCEPTED if ratio <= rules.accept_ratio else Outcome.REJECTED
+
+    def _ratio(self, typical: Callable[[Sequence[float]], float]) -> float | None:
+        counted = {key: values for key, values in self._measured.items() if values}
+        challenger = sum(len(values) * typical(values) for values in counted.values())
+        incumbent = sum(len(values) * self._reference[key] for key, values in counted.items())
+        return challenger / incumbent if incumbent > 0 else None
 
     def _hopeless(self, ratio: float | None) -> bool:
         if ratio is not None:

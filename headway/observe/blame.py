@@ -7,15 +7,21 @@ epoch is *slow*, and some link on its way has lost capacity:
 1. a host's uplink or downlink, where most of its flows (two or more) are slow: one cause explains them all;
 2. else the end that no other traffic has shown to be free;
 3. else, when both ends are shown to be free, the path between the two;
-4. else (a ring: each flow is alone on both its ends) the end whose queue delays the acknowledgements of *other*
+4. else the end that was sure to be congested before;
+5. else the end whose flows were network-limited for clearly more of the time: all flows wait for a link that is the
+   bottleneck;
+6. else (a ring: each flow is alone on both its ends) the end whose queue delays the acknowledgements of *other*
    flows: those of flows into host a leave through a's uplink, those of flows out of b arrive through b's downlink;
-5. else both ends, marked as uncertain. A plan that spares both costs little more than one that spares one, and
+7. else both ends, marked as uncertain. A plan that spares both costs little more than one that spares one, and
    shows the truth, because it has more flows.
+
+Where both directions of one host are blamed, rule 5 decides between them too: a host that receives late sends late, and
+a full queue one way delays the acknowledgements of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,8 +94,22 @@ def slow_flows(view: EpochView, free_Bps: CapacityOf, thresholds: Thresholds) ->
     return [flow for flow, phi in found if phi >= thresholds.follower_share * worst]
 
 
-def blame(view: EpochView, slow: Sequence[SlowFlow], free_Bps: CapacityOf, thresholds: Thresholds) -> list[Suspect]:
-    """The links that explain the slow flows, fewest first choice."""
+def blame(
+    view: EpochView,
+    slow: Sequence[SlowFlow],
+    free_Bps: CapacityOf,
+    thresholds: Thresholds,
+    known: Container[LinkKey] = (),
+) -> list[Suspect]:
+    """The links that explain the slow flows.
+
+    Args:
+        view: the epoch.
+        slow: its slow flows.
+        free_Bps: what links carry when they are free.
+        thresholds: see there.
+        known: links that were sure to be congested before.
+    """
     suspects: list[Suspect] = []
     left = {flow.index: flow for flow in slow}
     while left:
@@ -105,10 +125,40 @@ def blame(view: EpochView, slow: Sequence[SlowFlow], free_Bps: CapacityOf, thres
         if not links:
             links = [LinkKey(LinkKind.PATH, src, dst)]
         elif len(links) == 2:
-            told = _end_with_queue(view, flow.index, thresholds)
+            told = _told_apart(view, flow.index, up, down, thresholds, known)
             links = [told] if told is not None else links
         suspects += [_suspect(view, link, [flow], certain=len(links) == 1) for link in links]
-    return _merged(suspects)
+    return _one_direction(view, _merged(suspects), thresholds)
+
+
+def _told_apart(
+    view: EpochView, flow: int, up: LinkKey, down: LinkKey, thresholds: Thresholds, known: Container[LinkKey]
+) -> LinkKey | None:
+    """Which end of a slow flow is to blame; None when nothing tells."""
+    if (up in known) != (down in known):
+        return up if up in known else down
+    pressed = _under_pressure(view, up, down, thresholds)
+    return pressed if pressed is not None else _end_with_queue(view, flow, thresholds)
+
+
+def _under_pressure(view: EpochView, first: LinkKey, second: LinkKey, thresholds: Thresholds) -> LinkKey | None:
+    one, other = view.pressure(first), view.pressure(second)
+    if one >= thresholds.pressure_contrast * other:
+        return first
+    return second if other >= thresholds.pressure_contrast * one else None
+
+
+def _one_direction(view: EpochView, suspects: list[Suspect], thresholds: Thresholds) -> list[Suspect]:
+    """Without the direction of a host that only follows its other one."""
+    links = {suspect.link for suspect in suspects}
+    followers = set()
+    for link in links:
+        back = LinkKey(LinkKind.DOWNLINK, link.host)
+        if link.kind is LinkKind.UPLINK and back in links:
+            pressed = _under_pressure(view, link, back, thresholds)
+            if pressed is not None:
+                followers.add(back if pressed == link else link)
+    return [suspect for suspect in suspects if suspect.link not in followers]
 
 
 def _shared_cause(view: EpochView, left: dict[int, SlowFlow]) -> LinkKey | None:

@@ -81,7 +81,8 @@ class Detector:
         overlapping = self._factors(view, overlapping=True)
         self._peers = statistics.median(overlapping.values()) if len(overlapping) >= 3 else None
         slow = slow_flows(view, self._free_Bps, self._thresholds)
-        suspects = blame(view, slow, self._free_Bps, self._thresholds)
+        known = {link for link, track in self._tracks.items() if track.certain}
+        suspects = blame(view, slow, self._free_Bps, self._thresholds, known)
         self._follow(now_s, view, suspects)
         self._drop_stale(now_s)
         if idle_plan and not suspects and not self._tracks:
@@ -139,15 +140,9 @@ class Detector:
             track.slow.append(True)
             track.seen_s = now_s
             track.capacities_Bps.append(suspect.capacity_Bps)
-            track.run_s += view.span_s
+            track.run_s += suspect.share * view.span_s
             track.certain = suspect.certain
             track.samples += suspect.samples
-            if (
-                track.run >= limits.steady_epochs
-                and track.run_s >= limits.steady_s
-                and _variation(track.capacities_Bps) <= limits.steady_variation
-            ):
-                track.steady = True
         for link, track in list(self._tracks.items()):
             if link in by_link:
                 continue
@@ -160,6 +155,14 @@ class Detector:
                 track.run_s += view.span_s
             elif track.clear_run >= limits.clear_epochs and (track.steady or not self._recurs(track)):
                 del self._tracks[link]
+
+        for track in self._tracks.values():
+            if (
+                track.run >= limits.steady_epochs
+                and track.run_s >= limits.steady_s
+                and _variation(track.capacities_Bps) <= limits.steady_variation
+            ):
+                track.steady = True
 
     def _forget_alternatives(self, by_link: Mapping[LinkKey, Suspect]) -> None:
         """A sure suspect now ends the doubtful ones of before that nothing speaks for any more."""

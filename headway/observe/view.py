@@ -108,6 +108,13 @@ class EpochView:
             return 0.0
         return float((self.limited[flows].max(axis=0) * self.bin_s).sum() / self.span_s)
 
+    def pressure(self, link: LinkKey) -> float:
+        """Mean share of the epoch that the flows of `link` were network-limited, 0 to 1: all of them wait for it."""
+        flows = self.flows_of(link)
+        if not flows or self.span_s <= 0:
+            return 0.0
+        return float((self.limited[flows].mean(axis=0) * self.bin_s).sum() / self.span_s)
+
     def queue_excess_s(self, link: LinkKey) -> float | None:
         """How much more queueing the flows of a host's link see than other flows that share their other end.
 

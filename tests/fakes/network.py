@@ -23,6 +23,9 @@ SAMPLE_S = 0.04
 QUEUE_S = 0.02
 ALPHA_S = 0.002
 
+Load = Callable[[float], Mapping[int, float]]
+"""Time -> {index into Cluster.links: part of the capacity that is left}; absent links are free."""
+
 
 def flows_of(plan: Plan, collective: Collective) -> dict[tuple[int, int], float]:
     """Bytes per byte of vector on each ordered pair of ranks."""
@@ -42,19 +45,21 @@ class FakeNetwork:
     """Links of `cluster`, each at a part of its capacity that `left` gives.
 
     Attributes:
-        left: time -> {index into cluster.links: part of the capacity that is left}; absent links are free.
+        left: what others leave of the links.
         seed: of the noise.
         noise: standard deviation of the relative error of times and bytes.
         efficiency: part of a link's rate that TCP reaches.
         pause_share: probability that an operation is held up by a host's pause.
+        knows_rtt: whether samples carry round-trip times.
     """
 
     cluster: Cluster
-    left: Callable[[float], Mapping[int, float]] = lambda now_s: {}
+    left: Load = lambda now_s: {}
     seed: int = 0
     noise: float = 0.03
     efficiency: float = 0.94
     pause_share: float = 0.0
+    knows_rtt: bool = True
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,8 +120,8 @@ class FakeNetwork:
                             busy_s=min(entry[1], now_s - since_s),
                             rwnd_limited_s=0.0,
                             sndbuf_limited_s=0.0,
-                            rtt_s=0.0005 + entry[2] * self._random.uniform(0.7, 1.3),
-                            min_rtt_s=0.0004,
+                            rtt_s=0.0005 + entry[2] * self._random.uniform(0.7, 1.3) if self.knows_rtt else None,
+                            min_rtt_s=0.0004 if self.knows_rtt else None,
                             retransmits=self._random.randrange(3),
                             operation=number,
                         )
