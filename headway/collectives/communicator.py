@@ -168,8 +168,10 @@ class Communicator:
         """Leave the group in order. The other ranks must have called all that this rank has called."""
         self._closed = True
         if self._coordinator is not None:
-            self._coordinator.close()
+            self._coordinator.stop()
         self._transport.close()
+        if self._coordinator is not None:
+            self._coordinator.record_rest()
 
     def _write_start(self, settings: Settings) -> None:
         cluster = self._book.cluster
@@ -348,13 +350,24 @@ class Communicator:
             self._fail(TransportError(f"{type(error).__name__}: {error}"), tell=True)
 
     def _fail(self, error: HeadwayError, *, tell: bool) -> None:
-        if self._broken is not None or self._closed:
+        if self._broken is not None:
             return
         self._broken = error
         blamed = error.rank if isinstance(error, TransportError) else None
         waiting = ([self._running] if self._running is not None else []) + list(self._queue)
         self._running = None
         self._queue.clear()
+        now_s = time.monotonic()
+
+        def answer() -> None:
+            for call in waiting:
+                call.done(OperationOutcome(call.called_s, now_s, self._refusal(call)))
+
+        try:
+            self._executor.fail(error)
+            self._transport.run_soon(answer)  # after the executor has let go of the buffers
+        except TransportError:
+            answer()  # the transport is closed: nobody touches a buffer any more
         self._journal.write(
             FailureRecord(
                 t_s=time.time(),
@@ -365,15 +378,11 @@ class Communicator:
                 what=str(error),
             )
         )
-        if tell:
+        if tell and not self._closed:
             what = error.what if isinstance(error, TransportError) else str(error)  # the reader names its own operation
             notice = FailureNotice(blamed_rank=blamed, lost=isinstance(error, PeerLostError), what=what)
             out_of_reach = {self._transport.rank} | ({blamed} if blamed is not None else set())
             self._control.broadcast(notice, but=frozenset(out_of_reach))
-        now_s = time.monotonic()
-        self._executor.fail(error)
-        for call in waiting:
-            call.done(OperationOutcome(call.called_s, now_s, self._refusal(call)))
 
     def _refusal(self, call: _Call) -> HeadwayError:
         error = self._broken

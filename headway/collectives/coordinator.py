@@ -7,7 +7,6 @@ not wait for it. Whatever happens there, a ruling comes out: ranks wait for it.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,9 @@ FIRST_EPOCH_WEIGHT = 2.0
 """Until something is known of the operations' length: two large ones."""
 
 FIRST_LEAD_OPERATIONS = 1
+
+NEVER_ENDS = 1e18
+"""Weight of an epoch after which nothing is decided any more."""
 
 _log = logging.getLogger("headway")
 
@@ -91,10 +93,13 @@ class Coordinator:
             reports = [gathered[rank] for rank in range(self._size)]
             self._worker.submit(self._decide, report.epoch, report.ruled_from, reports, done)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Wait for a decision under way, and end the thread. Reports that come later need no ruling any more."""
         self._closed = True
         self._worker.shutdown(wait=True)
+
+    def record_rest(self) -> None:
+        """Journal the operations that no epoch ended after. Call when the progress thread has ended."""
         self._record_operations(self._done, {}, None)
 
     def _usual_cluster(self) -> Cluster:
@@ -138,7 +143,7 @@ class Coordinator:
                 )
             )
             self._rule(
-                Ruling(epoch=epoch, from_operation=from_operation, plans={}, epoch_weight=math.inf, lead_operations=0)
+                Ruling(epoch=epoch, from_operation=from_operation, plans={}, epoch_weight=NEVER_ENDS, lead_operations=0)
             )
             return
         self._rule(ruling)
