@@ -24,7 +24,7 @@ def demo(
     backends: Annotated[str, typer.Option(help="Which to train with, one after the other.")] = "gloo,headway",
     scenario: Annotated[str, typer.Option(help="The lab to build; its first event is the neighbour.")] = "star8-demo",
     before: Annotated[int, typer.Option(min=2, help="Steps before the neighbour comes.")] = 14,
-    under: Annotated[int, typer.Option(min=2, help="Steps while it is there.")] = 35,
+    under: Annotated[int, typer.Option(min=2, help="Steps while it is there.")] = 22,
     after: Annotated[int, typer.Option(min=2, help="Steps after it has left.")] = 20,
 ) -> None:
     """Train a small model with DDP on 8 emulated hosts, congest one part-way, free it, and compare. Needs root."""
