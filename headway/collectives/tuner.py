@@ -180,7 +180,8 @@ class Tuner:
         barred = frozenset(
             option.plan.name for option in options if self._tabu.barred((subject, option.plan.name), now_s)
         )
-        expected_s = self._planner.predict(subject, size_bytes, acting, current).predicted_s
+        unchanged = self._planner.predict(subject, size_bytes, acting, current)
+        expected_s = unchanged.predicted_s
         better = [
             option
             for option in options
@@ -208,7 +209,7 @@ class Tuner:
             plans={subject: best.plan},
             plan_before=current,
             plan_after=best.plan,
-            options=tuple(options),
+            options=(*(each for each in options if each.plan.trees != current.trees), unchanged),
             barred=barred,
             predicted_s=best.predicted_s,
             reference_s=reference_s,

@@ -18,8 +18,6 @@ from headway.collectives.plan import Collective, Plan
 from headway.observe.samples import FlowSample
 from headway.observe.summary import OperationSpan
 
-STEP_S = 0.04
-SAMPLE_S = 0.04
 QUEUE_S = 0.02
 ALPHA_S = 0.002
 
@@ -51,6 +49,8 @@ class FakeNetwork:
         efficiency: part of a link's rate that TCP reaches.
         pause_share: probability that an operation is held up by a host's pause.
         knows_rtt: whether samples carry round-trip times.
+        sample_s: time between samples, and resolution of the model.
+        used: what the last operation took of each link, as a part of its capacity.
     """
 
     cluster: Cluster
@@ -60,6 +60,8 @@ class FakeNetwork:
     efficiency: float = 0.94
     pause_share: float = 0.0
     knows_rtt: bool = True
+    sample_s: float = 0.04
+    used: dict[int, float] = field(default_factory=dict, init=False)
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +95,7 @@ class FakeNetwork:
             }
             busy_s = {link: loads[link] / rate[link] for link in loads}
             whole_s = max(busy_s.values()) * max(0.5, self._random.gauss(1.0, self.noise))
-            step_s = min(STEP_S, (1.0 - done) * whole_s)
+            step_s = min(self.sample_s, (1.0 - done) * whole_s)
             full = {link for link in loads if busy_s[link] >= 0.97 * max(busy_s.values())}
             for pair, load in flows.items():
                 route = routes[pair]
@@ -108,7 +110,7 @@ class FakeNetwork:
                 entry[2] = QUEUE_S * (len(full & set(route)) + len(full & set(backs[pair])))
             done += step_s / whole_s
             now_s += step_s
-            if now_s - since_s >= SAMPLE_S or done >= 1.0:
+            if now_s - since_s >= self.sample_s or done >= 1.0:
                 for (src, dst), entry in gathered.items():
                     samples.append(
                         FlowSample(
@@ -128,4 +130,7 @@ class FakeNetwork:
                     )
                     entry[0] = entry[1] = 0.0
                 since_s = now_s
+        self.used = {
+            link: load / (now_s - start_s) / self.cluster.links[link].capacity_Bps for link, load in loads.items()
+        }
         return OperationSpan(number, start_s, now_s), samples
