@@ -15,8 +15,8 @@ epoch is *slow*, and some link on its way has lost capacity:
 7. else both ends, marked as uncertain. A plan that spares both costs little more than one that spares one, and
    shows the truth, because it has more flows.
 
-Where both directions of one host are blamed, rule 5 decides between them too: a host that receives late sends late, and
-a full queue one way delays the acknowledgements of the other.
+Where both directions of one host are blamed, rules 4 and 5 decide between them too: a host that receives late sends
+late, and a full queue one way delays the acknowledgements of the other.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def blame(
             told = _told_apart(view, flow.index, up, down, thresholds, known)
             links = [told] if told is not None else links
         suspects += [_suspect(view, link, [flow], certain=len(links) == 1) for link in links]
-    return _one_direction(view, _merged(suspects), thresholds)
+    return _one_direction(view, _merged(suspects), thresholds, known)
 
 
 def _told_apart(
@@ -148,17 +148,28 @@ def _under_pressure(view: EpochView, first: LinkKey, second: LinkKey, thresholds
     return second if other >= thresholds.pressure_contrast * one else None
 
 
-def _one_direction(view: EpochView, suspects: list[Suspect], thresholds: Thresholds) -> list[Suspect]:
+def _one_direction(
+    view: EpochView, suspects: list[Suspect], thresholds: Thresholds, known: Container[LinkKey]
+) -> list[Suspect]:
     """Without the direction of a host that only follows its other one."""
     links = {suspect.link for suspect in suspects}
     followers = set()
     for link in links:
-        back = LinkKey(LinkKind.DOWNLINK, link.host)
-        if link.kind is LinkKind.UPLINK and back in links:
-            pressed = _under_pressure(view, link, back, thresholds)
-            if pressed is not None:
-                followers.add(back if pressed == link else link)
+        back = _reverse(link)
+        if back is None:
+            continue
+        pressed = _under_pressure(view, link, back, thresholds)
+        follows = pressed == back if back in links else False
+        if follows or (back in known and link not in known and pressed != link):
+            followers.add(link)
     return [suspect for suspect in suspects if suspect.link not in followers]
+
+
+def _reverse(link: LinkKey) -> LinkKey | None:
+    """The same host's other direction; None for a path."""
+    if link.kind is LinkKind.PATH:
+        return None
+    return LinkKey(LinkKind.DOWNLINK if link.kind is LinkKind.UPLINK else LinkKind.UPLINK, link.host)
 
 
 def _shared_cause(view: EpochView, left: dict[int, SlowFlow]) -> LinkKey | None:

@@ -199,7 +199,7 @@ class Detector:
         findings = []
         for link, track in self._tracks.items():
             free = self._free_Bps(link)
-            if free is None or (link.kind is LinkKind.PATH and sum(track.slow) < self._thresholds.steady_epochs):
+            if free is None or (link.kind is LinkKind.PATH and sum(track.slow) < self._thresholds.path_epochs):
                 continue
             findings.append(
                 Finding(

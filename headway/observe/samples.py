@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+QUEUED_RATIO = 2.0
+"""Smoothed over least round-trip time from which on a queue stands on the way (1). Ours: on an idle path the two differ
+by some per cent; our send windows grow until the queue is as long as the path, or 1 ms."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlowSample:
     """What the flow from rank `src` to rank `dst` did between `start_s` and `end_s`, seen by the sender.
@@ -41,11 +46,21 @@ class FlowSample:
     operation: int = -1
 
     @property
+    def queued(self) -> bool:
+        """Whether the round trip shows a queue on the way: only a full link makes one."""
+        return self.rtt_s is not None and self.min_rtt_s is not None and self.rtt_s >= QUEUED_RATIO * self.min_rtt_s
+
+    @property
     def network_limited_s(self) -> float:
-        """Time that only the network held this flow back; the whole stretch where that is unknown."""
+        """Time that only the network held this flow back; the whole stretch where that is unknown.
+
+        A full send buffer counts as the network's doing while there is a queue on the way: then the buffer drains as
+        fast as the link takes it. Without a queue it is the buffer that was too small.
+        """
         if self.busy_s is None:
             return self.end_s - self.start_s
-        return max(0.0, self.busy_s - (self.rwnd_limited_s or 0.0) - (self.sndbuf_limited_s or 0.0))
+        own_s = 0.0 if self.queued else self.sndbuf_limited_s or 0.0
+        return max(0.0, self.busy_s - (self.rwnd_limited_s or 0.0) - own_s)
 
     @property
     def rate_Bps(self) -> float | None:

@@ -13,9 +13,9 @@ class Thresholds:
     they were chosen on.
 
     Attributes:
-        slow_ratio: below this part of a free link's rate a link is congested (1). On 8 emulated hosts and runs for
-            choosing thresholds, on a machine busy with other work, values from 0.65 to 0.80 raised one false alarm at
-            the most in 190 clean epochs, 0.85 raised six; the higher, the earlier and the weaker load is seen.
+        slow_ratio: below this part of a free link's rate a link is congested (1). On runs for choosing thresholds (8
+            emulated hosts, a machine busy with other work), 0.65 to 0.75 raised no false alarm and one, 0.80 five;
+            below 0.75 weaker loads were missed; the higher, the earlier a load is seen.
         limited_share: a bin counts when the network limited the flow for this part of it (1). Ours.
         slow_share: a flow is slow when it was held back for this part of an epoch (1). Ours: with stars at every
             rank, a downlink at half its rate holds flows back for the last 0.54 of an operation.
@@ -33,6 +33,8 @@ class Thresholds:
             or a recovery from a loss.
         steady_variation: largest coefficient of variation of the capacity from epoch to epoch of a steady finding (1).
             REACT names such a limit without giving it.
+        path_epochs: epochs after which a path is named (count). Ours: one flow that recovers from losses looks like
+            a slow path for an epoch or two, and does so whenever congestion sets in.
         clear_epochs: epochs in a row without it that end a finding (count). Ours.
         memory_epochs: how many epochs intermittent congestion is remembered for (count). Ours.
         stale_s: a finding about a link that carries nothing is dropped after this time (s). Ours.
@@ -48,6 +50,7 @@ class Thresholds:
     steady_epochs: int = 2
     steady_s: float = 0.8
     steady_variation: float = 0.35
+    path_epochs: int = 3
     clear_epochs: int = 2
     memory_epochs: int = 8
     stale_s: float = 20.0

@@ -159,7 +159,8 @@ def test_a_slow_path_is_named_when_both_ends_are_shown_to_be_free() -> None:
     for epoch in range(5):
         assert detector.update(epoch, summaries(0.0)) == []
     assert detector.update(5.0, summaries(0.1)) == []
-    findings = detector.update(6.0, summaries(0.1))
+    assert detector.update(6.0, summaries(0.1)) == []
+    findings = detector.update(7.0, summaries(0.1))
     assert named(findings) == {(LinkKind.PATH, 2, 3)}
     assert findings[0].capacity_Bps == pytest.approx(2.5e6)
 
