@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 QUEUED_RATIO = 2.0
 """Smoothed over least round-trip time from which on a queue stands on the way (1). Ours: on an idle path the two differ
 by some per cent; our send windows grow until the queue is as long as the path, or 1 ms."""
