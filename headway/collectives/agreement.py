@@ -62,6 +62,7 @@ class Ruling(BaseModel):
             empty text means back to the idle plan.
         epoch_weight: length of epoch + 1.
         lead_operations: operations between the last one of epoch + 1 and the first that its ruling holds for.
+        link_Bps: what a link has been seen to carry, from which every rank sizes its pieces; None while unknown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -71,6 +72,7 @@ class Ruling(BaseModel):
     plans: dict[str, str]
     epoch_weight: float
     lead_operations: int
+    link_Bps: float | None = None
 
 
 def encode_plans(plans: Mapping[Collective, Plan | None]) -> dict[str, str]:
@@ -105,6 +107,7 @@ class EpochClock:
     def __init__(self, *, epoch_weight: float, lead_operations: int) -> None:
         self.epoch = 0
         self.first_operation = 0
+        self.link_Bps: float | None = None
         self._weight_left = epoch_weight
         self._lead_operations = lead_operations
         self._ruled_from: int | None = None
@@ -151,6 +154,7 @@ class EpochClock:
             else:
                 self._tuned.pop(Collective(name), None)
         self.first_operation = number
+        self.link_Bps = ruling.link_Bps or self.link_Bps
         self.epoch = ruling.epoch + 1
         self._weight_left = ruling.epoch_weight
         self._lead_operations = ruling.lead_operations

@@ -94,15 +94,14 @@ class Communicator:
         self._chunk_bytes = parse_bytes(settings.chunk, where="HEADWAY_CHUNK") if settings.chunk else None
         self._link_Bps = link_rate_Bps(cluster)
         self._book = PlanBook(cluster, settings.policy, settings.bitwise, settings.plan)
-        tunes = settings.policy != "off" and not settings.plan and transport.size > 1
         self._clock = EpochClock(
-            epoch_weight=FIRST_EPOCH_WEIGHT if tunes else math.inf, lead_operations=FIRST_LEAD_OPERATIONS
+            epoch_weight=FIRST_EPOCH_WEIGHT if transport.size > 1 else math.inf, lead_operations=FIRST_LEAD_OPERATIONS
         )
         self._control = Control(transport, self._receive)
         self._watchdog = Watchdog(self._control, rank=transport.rank, size=transport.size)
         self._executor = PipelinedExecutor(transport)
         self._coordinator: Coordinator | None = None
-        if tunes and transport.rank == 0:
+        if transport.size > 1 and transport.rank == 0:
             self._coordinator = Coordinator(
                 book=self._book, group=group, size=transport.size, journal=journal, rule=self._rule_from_any_thread
             )
@@ -227,7 +226,7 @@ class Communicator:
         tuned = self._clock.tuned_plan(call.collective)
         plan = self._book.choose(call.collective, size_bytes, call.root, tuned)
         chunk_bytes = self._chunk_bytes or chunk_bytes_for(
-            plan, call.collective, size_bytes, call.element_bytes, self._link_Bps
+            plan, call.collective, size_bytes, call.element_bytes, self._clock.link_Bps or self._link_Bps
         )
         return Operation(
             number=call.number,

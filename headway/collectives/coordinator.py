@@ -7,6 +7,7 @@ not wait for it. Whatever happens there, a ruling comes out: ranks wait for it.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from headway.cluster.model import Cluster
 from headway.collectives.agreement import LARGE_BYTES, EpochReport, Ruling, encode_plans
+from headway.collectives.chunking import link_rate_Bps
 from headway.collectives.operation import OperationOutcome
 from headway.collectives.plan import Collective
 from headway.collectives.plan_book import PlanBook
@@ -66,7 +68,8 @@ class Coordinator:
         self._size = size
         self._journal = journal
         self._rule = rule
-        self._planner = CandidatePlanner(self._usual_cluster, book.policy, book.bitwise, book.idle)
+        policy = "off" if book.pinned else book.policy
+        self._planner = CandidatePlanner(self._usual_cluster, policy, book.bitwise, book.idle)
         self._tuner = Tuner(book.cluster, self._planner, name=group, trust_nominal=False)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"headway-tuner-{group}")
         self._done: dict[int, _Done] = {}
@@ -102,6 +105,12 @@ class Coordinator:
         """Journal the operations that no epoch ended after. Call when the progress thread has ended."""
         self._record_operations(self._done, {}, None)
 
+    def _link_Bps(self) -> float | None:
+        """In steps of a factor of two: pieces that change their size all the time would be cut anew each time."""
+        if len(set(self._book.cluster.host_of)) < 2:
+            return None
+        return float(2 ** round(math.log2(link_rate_Bps(self._usual_cluster()))))
+
     def _usual_cluster(self) -> Cluster:
         return self._tuner.usual_cluster()
 
@@ -128,6 +137,7 @@ class Coordinator:
                 plans=encode_plans(verdict.plans),
                 epoch_weight=verdict.epoch_weight,
                 lead_operations=verdict.lead_operations,
+                link_Bps=self._link_Bps(),
             )
         except Exception as error:
             _log.exception("group %s: the tuner failed in epoch %d; plans stay as they are", self._group, epoch)

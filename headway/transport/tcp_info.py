@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 
 from headway.observe.samples import FlowSample
+from headway.transport.send_window import SendWindow
 
 # Skips by offset: unacked at 24, rtt 68, total_retrans 100, bytes_acked 120, notsent 144, min_rtt 148,
 # delivery_rate 160, busy 168, rwnd_limited 176, sndbuf_limited 184.
@@ -89,10 +90,12 @@ class FlowMeter:
         sock: the sending socket.
         src: its rank.
         dst: the rank at the other end.
+        window: follows each sample.
     """
 
-    def __init__(self, sock: socket.socket, src: int, dst: int) -> None:
+    def __init__(self, sock: socket.socket, src: int, dst: int, window: SendWindow | None = None) -> None:
         self._sock, self._src, self._dst = sock, src, dst
+        self._window = window
         self._last = read(sock)
         self._last_s = time.monotonic()
 
@@ -107,7 +110,7 @@ class FlowMeter:
         self._last, self._last_s = now, now_s
         acked = _change(now.bytes_acked, last.bytes_acked)
         retransmits = _change(now.total_retrans, last.total_retrans)
-        return FlowSample(
+        sample = FlowSample(
             src=self._src,
             dst=self._dst,
             start_s=last_s,
@@ -120,6 +123,9 @@ class FlowMeter:
             min_rtt_s=now.min_rtt_s,
             retransmits=None if retransmits is None else int(retransmits),
         )
+        if self._window is not None:
+            self._window.follow(sample)
+        return sample
 
 
 def _seconds(value_us: int | None) -> float | None:
