@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -117,13 +119,14 @@ class Coordinator:
     def _decide(
         self, epoch: int, from_operation: int, reports: Sequence[EpochReport], done: Mapping[int, _Done]
     ) -> None:
-        longest_s: dict[int, float] = {}
+        times_s: dict[int, list[float]] = defaultdict(list)
         for report in reports:
             for number, duration_s in report.durations_s.items():
-                longest_s[number] = max(duration_s, longest_s.get(number, 0.0))
+                times_s[number].append(duration_s)
+        mean_s = {number: statistics.fmean(values) for number, values in times_s.items()}
         operations = [
-            OperationTime(number, done[number].collective, done[number].size_bytes, longest_s[number])
-            for number in sorted(longest_s)
+            OperationTime(number, done[number].collective, done[number].size_bytes, mean_s[number])
+            for number in sorted(mean_s)
         ]
         try:
             summaries = [RankSummary.from_json(report.summary) for report in reports]
@@ -157,14 +160,14 @@ class Coordinator:
             )
             return
         self._rule(ruling)
-        self._record_operations(done, longest_s, verdict)
+        self._record_operations(done, mean_s, verdict)
         self._record_flows(epoch, summaries)
         self._record_decision(epoch, from_operation, verdict)
 
     def _record_operations(
-        self, done: Mapping[int, _Done], longest_s: Mapping[int, float], verdict: Verdict | None
+        self, done: Mapping[int, _Done], mean_s: Mapping[int, float], verdict: Verdict | None
     ) -> None:
-        """Operations of an epoch with the longest time of any rank; those outside one with rank 0's own."""
+        """Operations of an epoch with the mean time over the ranks; those outside one with rank 0's own."""
         limits_s: dict[tuple[Collective, int], float | None] = {}
         for number, each in sorted(done.items()):
             kind = (each.collective, each.size_bytes)
@@ -179,7 +182,7 @@ class Coordinator:
                     collective=each.collective.value,
                     size_bytes=each.size_bytes,
                     plan=each.plan,
-                    duration_s=longest_s.get(number, each.duration_s),
+                    duration_s=mean_s.get(number, each.duration_s),
                     limit_s=limits_s.get(kind),
                 )
             )

@@ -29,13 +29,14 @@ from headway.cluster.model import Cluster
 from headway.collectives.agreement import LARGE_BYTES
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.tuner_measures import (
-    bucket,
+    bucket_time,
     epoch_weight,
     hypotheses,
     lead_operations,
     link_key,
     times_by_key,
     typical_size,
+    typical_time,
 )
 from headway.collectives.tuner_settings import TunerSettings
 from headway.collectives.verdict import EpochMeasures, OperationTime, Option, Planner, Verdict, link_name
@@ -195,7 +196,7 @@ class Tuner:
             return None
         best = better[0]
         reference = times_by_key(recent)
-        reference_s = statistics.median(op.duration_s for op in recent)
+        reference_s = typical_time(recent)
         self._running = _Running(
             Trial(reference, self._try_rules), subject, best.plan, back=False, reference_s=reference_s, option=best
         )
@@ -232,7 +233,7 @@ class Tuner:
         self, running: _Running, now_s: float, large: Sequence[OperationTime], findings: tuple[Finding, ...]
     ) -> Verdict:
         own = [op for op in large if op.collective is running.collective]
-        running.trial.add((bucket(op), op.duration_s / op.size_bytes) for op in own)
+        running.trial.add(bucket_time(op) for op in own)
         outcome = running.trial.outcome
         subject = running.collective
         ratio = running.trial.ratio
@@ -314,7 +315,7 @@ class Tuner:
             reason = f"{tuned.name} stays" + (": congestion goes on" if findings else ": too early to look again")
             return self._hold(large, subject, findings, reason)
         idle = self._planner.idle(subject, typical_size(recent))
-        reference_s = statistics.median(op.duration_s for op in recent)
+        reference_s = typical_time(recent)
         self._running = _Running(
             Trial(times_by_key(recent), self._back_rules),
             subject,
@@ -365,7 +366,7 @@ class Tuner:
             return self._verdict("hold", reason, large, None, findings)
         own = [op for op in large if op.collective is subject]
         plan = self._in_force(subject, typical_size(own) if own else LARGE_BYTES)
-        measured_s = statistics.median(op.duration_s for op in own) if own else None
+        measured_s = typical_time(own) if own else None
         return self._verdict(
             "hold", reason, large, subject, findings, plan_before=plan, plan_after=plan, measured_s=measured_s
         )

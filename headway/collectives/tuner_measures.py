@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -17,17 +18,29 @@ def link_key(finding: Finding) -> Hashable:
     return (finding.kind, finding.host, finding.peer)
 
 
-def bucket(op: OperationTime) -> Hashable:
-    """What an operation's time is compared with: times per byte of the same collective within a factor of two."""
-    return (op.collective, op.size_bytes.bit_length())
+def bucket_time(op: OperationTime) -> tuple[Hashable, float]:
+    """What an operation's time is compared with, and the time.
+
+    Operations of one collective within a factor of two in size are compared, each scaled to the bucket's upper size,
+    so that an operation weighs by the time that it takes and not by its time per byte.
+    """
+    bits = op.size_bytes.bit_length()
+    return (op.collective, bits), op.duration_s * 2**bits / op.size_bytes
 
 
 def times_by_key(operations: Sequence[OperationTime] | deque[OperationTime]) -> dict[Hashable, list[float]]:
-    """Seconds per byte of the operations, by bucket."""
+    """Seconds of the operations, by bucket."""
     times: dict[Hashable, list[float]] = defaultdict(list)
     for op in operations:
-        times[bucket(op)].append(op.duration_s / op.size_bytes)
+        key, seconds = bucket_time(op)
+        times[key].append(seconds)
     return times
+
+
+def typical_time(operations: Sequence[OperationTime] | deque[OperationTime]) -> float:
+    """Median seconds of the operations of the size that takes the most time in all."""
+    size = typical_size(operations)
+    return statistics.median(op.duration_s for op in operations if op.size_bytes == size)
 
 
 def typical_size(operations: Sequence[OperationTime] | deque[OperationTime]) -> int:

@@ -23,7 +23,8 @@ class OperationTime:
         number: of the operation.
         collective: what was computed.
         size_bytes: the whole vector.
-        duration_s: the longest that it took on any rank.
+        duration_s: what it took, the mean over the ranks. A rank that is done early begins the next operation early and
+            waits there, so means add up to the time that passes, which maxima do not.
     """
 
     number: int
