@@ -16,8 +16,12 @@ help:
 	@echo "make clean   remove what was made, except .venv"
 
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
-	  echo "$(PYTHON) with venv is missing: apt install python3.11-venv" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -qy --no-install-recommends python3.11 python3.11-venv; \
+	  else \
+	    echo "$(PYTHON) with venv is missing: apt install python3.11-venv" >&2; exit 2; \
+	  fi
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
