@@ -69,9 +69,7 @@ class _World:
             self.now_s += 0.5
             for rank, dog in enumerate(self.dogs):
                 stuck = 5 if self.called[rank] >= 5 else None
-                dog.tick(
-                    now_s=self.now_s, operation=stuck, started_s=0.0, timeout_s=LIMIT_S, called=self.called[rank]
-                )
+                dog.tick(now_s=self.now_s, operation=stuck, started_s=0.0, timeout_s=LIMIT_S, called=self.called[rank])
                 self.wire.pump()
 
 

@@ -42,9 +42,13 @@ def test_a_long_queue_halves_it_down_to_where_it_began() -> None:
     assert next_window(FIRST_BYTES, standing) == FIRST_BYTES
 
 
-@pytest.mark.parametrize("unknown", ["rtt_s", "min_rtt_s", "sndbuf_limited_s"])
-def test_what_is_not_known_changes_nothing(unknown: str) -> None:
-    assert next_window(4 * FIRST_BYTES, replace(FULL, **{unknown: None})) == 4 * FIRST_BYTES
+@pytest.mark.parametrize(
+    "sample",
+    [replace(FULL, rtt_s=None), replace(FULL, min_rtt_s=None), replace(FULL, sndbuf_limited_s=None)],
+    ids=["rtt", "least rtt", "limited time"],
+)
+def test_what_is_not_known_changes_nothing(sample: FlowSample) -> None:
+    assert next_window(4 * FIRST_BYTES, sample) == 4 * FIRST_BYTES
 
 
 def test_a_flow_that_the_buffer_does_not_hold_back_keeps_it() -> None:
