@@ -282,7 +282,8 @@ class Tuner:
             self._restore.fail(now_s)
         self._patience.succeeded()
         self._tuned[subject] = running.challenger
-        self._restore_from_s = now_s + self._restore.wait_s(now_s)
+        least_s = self._settings.restore_operations * running.reference_s
+        self._restore_from_s = now_s + max(least_s, self._restore.wait_s(now_s))
         return replace(base, action="keep", reason=f"{running.challenger.name} {said}", plan_after=running.challenger)
 
     def _reject(self, running: _Running, now_s: float, base: Verdict, incumbent: Plan, said: str) -> Verdict:

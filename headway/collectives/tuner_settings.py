@@ -23,6 +23,8 @@ class TunerSettings:
         round_trip_s: time to report, decide and rule, that a lead hides where operations are short (s).
         recur_share: an intermittent finding acts when it was there in this part of the latest epochs (1).
         memory_epochs: how many epochs that looks back (count).
+        restore_operations: operations under a tuned plan before the idle plan is tried again, at the least (count): a
+            look costs about one of them.
         restore_s, restore_most_s: first and longest wait before the idle plan is tried again (s).
         doubt_factor: wait this many times longer while congestion still seems to be there (1).
         calm_s: time after which one failed return is forgiven (s).
@@ -41,6 +43,7 @@ class TunerSettings:
     recur_share: float = 0.5
     memory_epochs: int = 8
     restore_s: float = 3.0
+    restore_operations: int = 4
     restore_most_s: float = 300.0
     doubt_factor: float = 10.0
     calm_s: float = 600.0
