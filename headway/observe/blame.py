@@ -7,16 +7,16 @@ epoch is *slow*, and some link on its way has lost capacity:
 1. a host's uplink or downlink, where most of its flows (two or more) are slow: one cause explains them all;
 2. else the end that no other traffic has shown to be free;
 3. else, when both ends are shown to be free, the path between the two;
-4. else the end that was sure to be congested before;
-5. else the end whose flows were network-limited for clearly more of the time: all flows wait for a link that is the
-   bottleneck;
-6. else (a ring: each flow is alone on both its ends) the end whose queue delays the acknowledgements of *other*
-   flows: those of flows into host a leave through a's uplink, those of flows out of b arrive through b's downlink;
-7. else both ends, marked as uncertain. A plan that spares both costs little more than one that spares one, and
+4. else (several ends are possible) the end that told apart by losses, by what was sure before, by pressure (all flows
+   wait for a link that is the bottleneck), or, in a ring, where each flow is alone on both its ends, by the queue that
+   delays the acknowledgements of *other* flows: those of flows into host a leave through a's uplink, those of flows
+   out of b arrive through b's downlink;
+5. else both ends, marked as uncertain. A plan that spares both costs little more than one that spares one, and
    shows the truth, because it has more flows.
 
-Where both directions of one host are blamed, rules 4 and 5 decide between them too: a host that receives late sends
-late, and a full queue one way delays the acknowledgements of the other.
+The two directions of one host are easily confused: a full queue one way delays the acknowledgements of what goes the
+other way, and a host that receives late sends late. But only the full queue drops data: a link is cleared when hardly
+any segments were lost on it and many on its host's other direction, which then takes the blame.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Suspect:
         share: part of the epoch that it held flows back, 0 to 1.
         samples: flow samples behind it.
         certain: whether no other link explains the same flows.
+        flows: the slow flows.
     """
 
     link: LinkKey
@@ -66,6 +67,7 @@ class Suspect:
     share: float
     samples: int
     certain: bool
+    flows: tuple[SlowFlow, ...]
 
 
 def slow_flows(view: EpochView, free_Bps: CapacityOf, thresholds: Thresholds) -> list[SlowFlow]:
@@ -134,7 +136,11 @@ def blame(
 def _told_apart(
     view: EpochView, flow: int, up: LinkKey, down: LinkKey, thresholds: Thresholds, known: Container[LinkKey]
 ) -> LinkKey | None:
-    """Which end of a slow flow is to blame; None when nothing tells."""
+    """Which link near a slow flow is to blame; None when nothing tells."""
+    near = [up, down, *(back for back in (_reverse(up), _reverse(down)) if back is not None)]
+    losses = sorted(((view.losses(link, without=flow), index) for index, link in enumerate(near)), reverse=True)
+    if losses[0][0] >= max(thresholds.losses_least, thresholds.losses_contrast * losses[1][0]):
+        return near[losses[0][1]]
     if (up in known) != (down in known):
         return up if up in known else down
     pressed = _under_pressure(view, up, down, thresholds)
@@ -151,8 +157,9 @@ def _under_pressure(view: EpochView, first: LinkKey, second: LinkKey, thresholds
 def _one_direction(
     view: EpochView, suspects: list[Suspect], thresholds: Thresholds, known: Container[LinkKey]
 ) -> list[Suspect]:
-    """Without the direction of a host that only follows its other one."""
-    links = {suspect.link for suspect in suspects}
+    """With the blame where the losses are, and without the direction of a host that only follows its other one."""
+    placed = _merged([_where_losses_are(view, suspect, thresholds) for suspect in suspects])
+    links = {suspect.link for suspect in placed}
     followers = set()
     for link in links:
         back = _reverse(link)
@@ -162,7 +169,17 @@ def _one_direction(
         follows = pressed == back if back in links else False
         if follows or (back in known and link not in known and pressed != link):
             followers.add(link)
-    return [suspect for suspect in suspects if suspect.link not in followers]
+    return [suspect for suspect in placed if suspect.link not in followers]
+
+
+def _where_losses_are(view: EpochView, suspect: Suspect, thresholds: Thresholds) -> Suspect:
+    back = _reverse(suspect.link)
+    if back is None:
+        return suspect
+    least = max(thresholds.losses_least, thresholds.losses_contrast * view.losses(suspect.link))
+    if view.losses(back) < least:
+        return suspect
+    return _suspect(view, back, suspect.flows, certain=suspect.certain)
 
 
 def _reverse(link: LinkKey) -> LinkKey | None:
@@ -214,14 +231,14 @@ def _typical(values: Sequence[float]) -> float | None:
 
 def _suspect(view: EpochView, link: LinkKey, flows: Sequence[SlowFlow], *, certain: bool) -> Suspect:
     held = np.logical_or.reduce(np.array([flow.held for flow in flows], dtype=np.bool_))
-    indices = [flow.index for flow in flows]
-    limited = view.limited[indices].max(axis=0)[held]
+    limited = np.maximum(0.5, view.limited[view.flows_of(link)].max(axis=0, initial=0.0)[held])
     return Suspect(
         link=link,
         capacity_Bps=float(np.median(view.total_Bps(link)[held] / limited)),
         share=float(view.bin_s[held].sum()) / view.span_s,
-        samples=sum(view.samples[index] for index in indices),
+        samples=sum(view.samples[flow.index] for flow in flows),
         certain=certain,
+        flows=tuple(flows),
     )
 
 

@@ -37,6 +37,7 @@ class _Track:
     steady: bool = False
     certain: bool = False
     samples: int = 0
+    queue_s: float | None = None
 
     @property
     def run(self) -> int:
@@ -142,11 +143,12 @@ class Detector:
             track.capacities_Bps.append(suspect.capacity_Bps)
             track.run_s += suspect.share * view.span_s
             track.certain = suspect.certain
+            track.queue_s = view.typical_queue_s(link)
             track.samples += suspect.samples
         for link, track in list(self._tracks.items()):
             if link in by_link:
                 continue
-            still = self._still_slow(view, link)
+            still = self._still_slow(view, link, track)
             if still is None:
                 continue
             track.seen_s = now_s
@@ -173,7 +175,7 @@ class Detector:
     def _recurs(self, track: _Track) -> bool:
         return sum(track.slow) >= 3 and track.clear_run <= self._thresholds.memory_epochs // 2
 
-    def _still_slow(self, view: EpochView, link: LinkKey) -> bool | None:
+    def _still_slow(self, view: EpochView, link: LinkKey, track: _Track) -> bool | None:
         """Whether weaker evidence keeps a finding; None when the epoch says nothing about its link."""
         flows = view.flows_of(link)
         if not flows:
@@ -184,11 +186,15 @@ class Detector:
             return None
         if carried >= self._thresholds.slow_ratio * free or link.kind is LinkKind.PATH:
             return False
-        excess_s = view.queue_excess_s(link)
-        if excess_s is None or view.demand(link) < self._thresholds.limited_share:
+        excess_s, queue_s = view.queue_excess_s(link), view.typical_queue_s(link)
+        if excess_s is None or queue_s is None or track.queue_s is None:
             return False
-        own_s = statistics.median(float(view.queue_s[flow]) for flow in flows)
-        return excess_s >= self._thresholds.queue_share * own_s > 0
+        if view.demand(link) < self._thresholds.limited_share:
+            return False
+        return (
+            queue_s >= self._thresholds.still_share * track.queue_s
+            and excess_s >= self._thresholds.queue_share * queue_s > 0
+        )
 
     def _drop_stale(self, now_s: float) -> None:
         for link, track in list(self._tracks.items()):

@@ -24,9 +24,14 @@ class Thresholds:
         pressure_contrast: how many times longer the flows of one link must be network-limited than those of another,
             for the one to be the bottleneck and the other to follow (1). On runs for choosing thresholds the
             congested direction of a host read 1.3 to 2.5 times the other.
+        losses_least: fewest segments sent again that say where the full queue is (count). Ours.
+        losses_contrast: how many times more there must be than in the host's other direction (1). On runs for choosing
+            thresholds the loaded direction lost 40 to 580 segments an epoch and the other one none, or a third.
         queue_share: a queue on the way of other flows' acknowledgements counts from this part of the slow flow's
             own queueing (1). Ours.
         queue_contrast: how many times longer it must be than at the other end (1). Ours.
+        still_share: a known finding is kept on while the queue is at least this part of what it was when it held flows
+            back (1). Ours.
         steady_epochs: epochs in a row that make congestion steady (count). REACT asks for k epochs in a row without
             giving k; two is the least that is not one.
         steady_s: least time that it must have held flows back in those epochs (s). Ours: longer than a burst of load
@@ -45,8 +50,11 @@ class Thresholds:
     slow_share: float = 0.4
     follower_share: float = 0.85
     pressure_contrast: float = 1.2
+    losses_least: float = 10
+    losses_contrast: float = 3.0
     queue_share: float = 0.4
     queue_contrast: float = 2.0
+    still_share: float = 0.8
     steady_epochs: int = 2
     steady_s: float = 0.8
     steady_variation: float = 0.35

@@ -22,6 +22,10 @@ EVIDENCE_BYTES = 128 * 1024
 """Least bytes in an epoch that say anything about a link. Ours: twice the 64 KB that a token bucket passes at once."""
 
 
+PAIR_BYTES = 64 * 1024
+"""Pairs with less traffic in an epoch are left out: their round-trip times are old, and they wait for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinkKey:
     """One direction of one host, or an ordered pair of hosts."""
@@ -40,6 +44,7 @@ class EpochView:
         pairs: the F (source host, destination host) pairs with traffic.
         rate_Bps: (F, B) bytes acknowledged per second of each bin.
         limited: (F, B) network-limited share of each bin, 0 to 1.
+        lost: (F,) segments sent again; 0 where unknown.
         queue_s: (F,) median round trip less the least one, nan where unknown.
         up_Bps, down_Bps: (H, B) totals out of and into each host.
         samples: (F,) how many samples stand behind each pair.
@@ -49,6 +54,7 @@ class EpochView:
     pairs: tuple[tuple[int, int], ...]
     rate_Bps: Array
     limited: Array
+    lost: Array
     queue_s: Array
     up_Bps: Array
     down_Bps: Array
@@ -115,6 +121,15 @@ class EpochView:
             return 0.0
         return float((self.limited[flows].mean(axis=0) * self.bin_s).sum() / self.span_s)
 
+    def losses(self, link: LinkKey, *, without: int | None = None) -> float:
+        """Segments of this link's flows that were sent again, of all pairs but `without`."""
+        return float(sum(self.lost[index] for index in self.flows_of(link) if index != without))
+
+    def typical_queue_s(self, link: LinkKey) -> float | None:
+        """Median queueing of the link's flows; None where unknown."""
+        known = [self.queue_s[index] for index in self.flows_of(link) if not np.isnan(self.queue_s[index])]
+        return float(np.median(known)) if known else None
+
     def queue_excess_s(self, link: LinkKey) -> float | None:
         """How much more queueing the flows of a host's link see than other flows that share their other end.
 
@@ -151,6 +166,8 @@ def view_epoch(cluster: Cluster, summaries: Sequence[RankSummary]) -> EpochView 
     limited: dict[tuple[int, int], Array] = {}
     queues: dict[tuple[int, int], list[float]] = {}
     samples: Counter[tuple[int, int]] = Counter()
+    lost: Counter[tuple[int, int]] = Counter()
+    sizes: Counter[tuple[int, int]] = Counter()
     for summary in used:
         own_bin_s = np.array(summary.bin_s)
         for flow in summary.flows:
@@ -161,11 +178,13 @@ def view_epoch(cluster: Cluster, summaries: Sequence[RankSummary]) -> EpochView 
             sent[pair] = sent.get(pair, np.zeros(bins)) + rate
             limited[pair] = np.maximum(limited.get(pair, np.zeros(bins)), flow.limited_by_bin)
             samples[pair] += flow.samples
+            lost[pair] += flow.retransmits or 0
+            sizes[pair] += flow.acked_bytes
             if flow.rtt_s is not None and flow.min_rtt_s is not None:
                 queues.setdefault(pair, []).append(max(0.0, flow.rtt_s - flow.min_rtt_s))
-    if not sent:
+    pairs = tuple(pair for pair in sorted(sent) if sizes[pair] >= PAIR_BYTES)
+    if not pairs:
         return None
-    pairs = tuple(sorted(sent))
     rate_Bps = np.array([sent[pair] for pair in pairs])
     up_Bps = np.zeros((len(cluster.hosts), bins))
     down_Bps = np.zeros((len(cluster.hosts), bins))
@@ -177,6 +196,7 @@ def view_epoch(cluster: Cluster, summaries: Sequence[RankSummary]) -> EpochView 
         pairs=pairs,
         rate_Bps=rate_Bps,
         limited=np.array([limited[pair] for pair in pairs]),
+        lost=np.array([float(lost[pair]) for pair in pairs]),
         queue_s=np.array([np.median(queues[pair]) if pair in queues else np.nan for pair in pairs]),
         up_Bps=up_Bps,
         down_Bps=down_Bps,

@@ -3,7 +3,7 @@
 Every tree edge sends evenly over the operation, as a pipelined executor makes it. At each instant the operation
 advances at the speed that its most loaded link allows. A flow on that link is network-limited all the time; another
 one waits for data, and is limited only while its last piece is on the wire. A full link delays every flow that uses
-it, and every acknowledgement that comes back through it.
+it, and every acknowledgement that comes back through it; it drops a segment now and then.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class FakeNetwork:
                             sndbuf_limited_s=0.0,
                             rtt_s=0.0005 + entry[2] * self._random.uniform(0.7, 1.3) if self.knows_rtt else None,
                             min_rtt_s=0.0004 if self.knows_rtt else None,
-                            retransmits=self._random.randrange(3),
+                            retransmits=self._random.randrange(3) if full & set(routes[src, dst]) else 0,
                             operation=number,
                         )
                     )

@@ -96,6 +96,43 @@ def test_a_ring_with_one_flow_a_host_tells_the_two_ends_apart_by_round_trips_alo
     assert all(finding.ratio == pytest.approx(0.5, rel=0.15) for finding in findings)
 
 
+def test_losses_tell_the_directions_of_one_host_apart() -> None:
+    """A full downlink delays the acknowledgements of what its host sends: that goes slowly, too, but loses nothing."""
+    detector = Detector(CLUSTER)
+
+    def summaries(rate: float, lost: int) -> list[RankSummary]:
+        """A ring in both directions; what leaves host 3 is slow and limited, what comes to it loses segments."""
+        found = []
+        for src in range(HOSTS):
+            flows = []
+            for dst in ((src + 1) % HOSTS, (src - 1) % HOSTS):
+                sent = 12.5e6 * 0.1 * rate
+                share = 0.9 if rate == 1 or src == 3 else 0.5
+                flows.append(
+                    FlowSummary(
+                        src,
+                        dst,
+                        round(8 * sent),
+                        0.8 * share,
+                        8,
+                        lost if dst == 3 else 0,
+                        None,
+                        None,
+                        (sent,) * 8,
+                        (share,) * 8,
+                    )  # fmt: skip
+                )
+            found.append(RankSummary(src, (0.1,) * 8, tuple(flows)))
+        return found
+
+    for epoch in range(5):
+        assert detector.update(epoch, summaries(1.0, 0)) == []
+    assert named(detector.update(5.0, summaries(0.5, 0))) == {(LinkKind.UPLINK, 3, None)}
+    for epoch in range(6, 12):
+        assert detector.update(epoch, summaries(1.0, 0)) == [] or epoch < 7
+    assert named(detector.update(12.0, summaries(0.5, 30))) == {(LinkKind.DOWNLINK, 3, None)}
+
+
 def test_two_congested_hosts_are_both_found() -> None:
     watched = Watched(lambda now_s: {1: 0.5, HOSTS + 5: 0.5} if now_s > 6 else {})
     while watched.now_s < 6:
