@@ -62,6 +62,7 @@ class Ruling(BaseModel):
             empty text means back to the idle plan.
         epoch_weight: length of epoch + 1.
         lead_operations: operations between the last one of epoch + 1 and the first that its ruling holds for.
+        reroutes: (source, destination) ranks whose flow gets a new connection before that operation.
         link_Bps: what a link has been seen to carry, from which every rank sizes its pieces; None while unknown.
     """
 
@@ -73,6 +74,7 @@ class Ruling(BaseModel):
     epoch_weight: float
     lead_operations: int
     link_Bps: float | None = None
+    reroutes: tuple[tuple[int, int], ...] = ()
 
 
 def encode_plans(plans: Mapping[Collective, Plan | None]) -> dict[str, str]:
@@ -89,12 +91,14 @@ class Admission:
         awaited_epoch: that epoch, or None.
         ends_epoch: the epoch whose last operation this is, or None.
         in_epoch: whether its measurements count (False in the lead between two epochs).
+        reroutes: flows that get a new connection before it starts.
     """
 
     admitted: bool
     awaited_epoch: int | None = None
     ends_epoch: int | None = None
     in_epoch: bool = True
+    reroutes: tuple[tuple[int, int], ...] = ()
 
 
 class EpochClock:
@@ -120,18 +124,20 @@ class EpochClock:
 
     def admit(self, number: int, size_bytes: int) -> Admission:
         """Ask before starting operation `number`; ask again with the same number when it was not admitted."""
+        reroutes: tuple[tuple[int, int], ...] = ()
         if number == self._ruled_from:
             ruling = self._rulings.pop(self.epoch, None)
             if ruling is None:
                 return Admission(admitted=False, awaited_epoch=self.epoch)
             self._apply(ruling, number)
+            reroutes = ruling.reroutes
         if self._ruled_from is not None:
             return Admission(admitted=True, in_epoch=False)
         self._weight_left -= 1.0 if size_bytes >= LARGE_BYTES else SMALL_WEIGHT
         if self._weight_left > 0:
-            return Admission(admitted=True)
+            return Admission(admitted=True, reroutes=reroutes)
         self._ruled_from = number + 1 + self._lead_operations
-        return Admission(admitted=True, ends_epoch=self.epoch)
+        return Admission(admitted=True, ends_epoch=self.epoch, reroutes=reroutes)
 
     @property
     def ruled_from(self) -> int | None:

@@ -216,6 +216,9 @@ class Communicator:
             except HeadwayError as error:
                 self._fail(error, tell=True)
                 return
+            for src, dst in admission.reroutes:
+                if src == self._transport.rank:
+                    self._transport.reroute(dst)
             if admission.in_epoch and not self._sampling:
                 self._transport.flow_samples()
             self._sampling = admission.in_epoch

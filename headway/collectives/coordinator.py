@@ -141,6 +141,7 @@ class Coordinator:
                 epoch_weight=verdict.epoch_weight,
                 lead_operations=verdict.lead_operations,
                 link_Bps=self._link_Bps(),
+                reroutes=verdict.reroutes,
             )
         except Exception as error:
             _log.exception("group %s: the tuner failed in epoch %d; plans stay as they are", self._group, epoch)

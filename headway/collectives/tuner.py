@@ -25,7 +25,7 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headway.cluster.model import Cluster
+from headway.cluster.model import Cluster, LinkKind
 from headway.collectives.agreement import LARGE_BYTES
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.tuner_measures import (
@@ -101,6 +101,7 @@ class Tuner:
         self._ask_again_s = float("-inf")
         self._recent: dict[Collective, deque[OperationTime]] = {collective: deque(maxlen=6) for collective in TUNED}
         self._seen: deque[frozenset[Hashable]] = deque(maxlen=s.memory_epochs)
+        self._rerouted: dict[Hashable, int] = {}
         self._restore_from_s = float("inf")
         self._restored_s = float("-inf")
 
@@ -131,6 +132,11 @@ class Tuner:
         subject = self._subject(large)
         for op in large:
             self._recent[op.collective].append(op)
+        reroutes = self._reroutes(findings)
+        if reroutes:
+            slow = ", ".join(self._words(finding) for finding in findings if finding.kind is LinkKind.PATH)
+            held = self._hold(large, subject, findings, f"{slow}: new connections, which may get other paths")
+            return replace(held, reroutes=reroutes)
         if acting:
             verdict = self._try_better(subject, measures.now_s, large, findings, acting)
             if verdict is not None:
@@ -152,6 +158,23 @@ class Tuner:
             for finding in findings
             if finding.pattern is Pattern.STEADY or sum(link_key(finding) in seen for seen in self._seen) >= needed
         ]
+
+    def _reroutes(self, findings: Sequence[Finding]) -> tuple[tuple[int, int], ...]:
+        """Pairs of ranks on slow paths that have not been rerouted too often. Where a network has several paths, which
+        one a connection takes is decided by its port, and the slow one can be left without any other plan."""
+        slow = {link_key(finding): finding for finding in findings if finding.kind is LinkKind.PATH}
+        self._rerouted = {key: count for key, count in self._rerouted.items() if key in slow}
+        pairs: list[tuple[int, int]] = []
+        for key, finding in slow.items():
+            count = self._rerouted.get(key, 0)
+            if count < self._settings.reroutes and finding.peer is not None:
+                self._rerouted[key] = count + 1
+                pairs += self._rank_pairs(finding.host, finding.peer)
+        return tuple(pairs)
+
+    def _rank_pairs(self, src_host: int, dst_host: int) -> list[tuple[int, int]]:
+        ranks = list(enumerate(self._cluster.host_of))
+        return [(src, dst) for src, a in ranks if a == src_host for dst, b in ranks if b == dst_host]
 
     def _subject(self, large: Sequence[OperationTime]) -> Collective:
         """The collective that takes the most time."""

@@ -23,6 +23,8 @@ class TunerSettings:
         round_trip_s: time to report, decide and rule, that a lead hides where operations are short (s).
         recur_share: an intermittent finding acts when it was there in this part of the latest epochs (1).
         memory_epochs: how many epochs that looks back (count).
+        reroutes: new connections for one slow path per incident (count): with two paths and one of them slow, 15 of 16
+            flows are well placed after four. Only then other plans are tried for it.
         restore_operations: operations under a tuned plan before the idle plan is tried again, at the least (count): a
             look costs about one of them.
         restore_s, restore_most_s: first and longest wait before the idle plan is tried again (s).
@@ -42,6 +44,7 @@ class TunerSettings:
     round_trip_s: float = 0.005
     recur_share: float = 0.5
     memory_epochs: int = 8
+    reroutes: int = 4
     restore_s: float = 3.0
     restore_operations: int = 4
     restore_most_s: float = 300.0

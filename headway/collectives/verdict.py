@@ -107,6 +107,7 @@ class Verdict:
         measured_s: median operation of this epoch, or of the trial that ended.
         reference_s: what a trial is held against.
         limit_s: the lower bound under the findings.
+        reroutes: (source, destination) ranks whose flow gets a new connection, so that it may get another path.
     """
 
     action: Action
@@ -124,6 +125,7 @@ class Verdict:
     measured_s: float | None = None
     reference_s: float | None = None
     limit_s: float | None = None
+    reroutes: tuple[tuple[int, int], ...] = ()
 
     def record(
         self, cluster: Cluster, *, t_s: float, group: str, epoch: int, from_operation: int, plan_trees: str = ""
@@ -143,6 +145,7 @@ class Verdict:
             measured_s=self.measured_s,
             reference_s=self.reference_s,
             limit_s=self.limit_s,
+            reroutes=[f"rank {src} to rank {dst}" for src, dst in self.reroutes],
             findings=[finding_record(cluster, finding) for finding in self.findings],
             options=[
                 OptionRecord(

@@ -118,6 +118,7 @@ class DecisionRecord(_Record):
     limit_s: float | None = None
     findings: list[FindingRecord] = Field(default_factory=list)
     options: list[OptionRecord] = Field(default_factory=list)
+    reroutes: list[str] = Field(default_factory=list)
 
 
 class EventRecord(_Record):

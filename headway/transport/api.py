@@ -142,6 +142,12 @@ class StreamTransport(Protocol):
         """
         ...
 
+    def reroute(self, dst: int) -> None:
+        """Let the next message to `dst` open a new connection, which a network with several paths may put on another
+        one (ECMP hashes the port). Between operations only; does nothing while something is queued. Progress thread.
+        """
+        ...
+
     def send_control(self, dst: int, payload: bytes) -> None:
         """Send a small control message on a connection apart from bulk data. Any thread."""
         ...

@@ -41,6 +41,7 @@ class Inflow:
         receiver: takes the messages.
         loop: the progress thread.
         on_end: called once when the connection ended: with None after a goodbye, with the error otherwise.
+        on_retire: called instead of it when another connection takes this one's place.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Inflow:
         receiver: Receiver,
         loop: ProgressLoop,
         on_end: Callable[[Inflow, TransportError | None], None],
+        on_retire: Callable[[Inflow], None],
     ) -> None:
         self.src = src
         self.channel = -1
@@ -59,6 +61,7 @@ class Inflow:
         self._receiver = receiver
         self._loop = loop
         self._on_end = on_end
+        self._on_retire = on_retire
         self._staging = memoryview(bytearray(_STAGING_BYTES))
         self._ahead = self._staging[: wire.HEADER_BYTES]
         self._head = self._tail = 0
@@ -161,6 +164,9 @@ class Inflow:
                         self._loop.poller.pause(self._fd)
                 elif kind == wire.GOODBYE:
                     self._end(None)
+                elif kind == wire.RETIRE:
+                    self.close()
+                    self._on_retire(self)
                 else:
                     raise TransportError(f"rank {self.src} sent a malformed frame (kind {kind:#x})", rank=self.src)
         except TransportError as error:

@@ -75,6 +75,7 @@ class Outflow:
         self._offset = 0
         self._full = False
         self._marked = False
+        self._retiring = False
         loop.add(self._fd, self.ready, sender=True)
 
     @property
@@ -96,6 +97,12 @@ class Outflow:
     def say_goodbye(self) -> None:
         """Queue the last frame."""
         self._queue.append(_Queued(wire.GOODBYE_FRAME, memoryview(b""), -1, 0, False))
+        self._mark()
+
+    def retire(self) -> None:
+        """Send what is queued and a last frame, then close without a word to `on_end`: another connection follows."""
+        self._retiring = True
+        self._queue.append(_Queued(wire.RETIRE_FRAME, memoryview(b""), -1, 0, False))
         self._mark()
 
     def disown(self, channel: int | None) -> None:
@@ -152,7 +159,10 @@ class Outflow:
             self._account(written)
             queue = self._queue  # `sent` may have led to `disown`
         if not queue and self.state is State.OPEN:
-            self._loop.poller.want_write(self._fd, False)
+            if self._retiring:
+                self.close()
+            else:
+                self._loop.poller.want_write(self._fd, False)
 
     def _gather(self) -> tuple[int, list[bytes | memoryview]]:
         first = self._queue[0]
@@ -274,7 +284,8 @@ class Outflow:
     def _end(self, error: TransportError | None) -> None:
         if self.state is not State.CLOSED:
             self.close()
-            self._on_end(self, error)
+            if not self._retiring:
+                self._on_end(self, error)
 
     def close(self) -> None:
         """Close the connection; what has left user space still arrives. Idempotent."""

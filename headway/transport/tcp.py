@@ -79,6 +79,7 @@ class TcpTransport:
         self._outflows: dict[tuple[int, Purpose], Outflow] = {}
         self._inflows: dict[tuple[int, Purpose], Inflow] = {}
         self._meters: dict[Outflow, FlowMeter] = {}
+        self._retiring: set[Inflow] = set()
 
         listening = sockets.listen_on(self._address, self._options)
         try:
@@ -242,6 +243,15 @@ class TcpTransport:
                 return
         outflow.send(channel, tag, payload)
 
+    def reroute(self, dst: int) -> None:
+        """See `StreamTransport`."""
+        outflow = self._outflows.get((dst, Purpose.STREAM))
+        if outflow is None or outflow.state is not State.OPEN or not outflow.idle:
+            return
+        del self._outflows[dst, Purpose.STREAM]
+        self._meters.pop(outflow, None)
+        outflow.retire()
+
     def _send_control(self, dst: int, payload: bytes) -> None:
         if dst == self._rank:
             self._control.deliver(dst, payload)
@@ -286,16 +296,26 @@ class TcpTransport:
     def _adopt(self, sock: socket.socket, hello: wire.Hello) -> None:
         """An authenticated connection came in."""
         key = (hello.src, hello.purpose)
-        if self._closing or key in self._inflows or self._peers.why_gone(hello.src) is not None:
+        before = self._inflows.get(key)
+        twice = before is not None and hello.purpose is not Purpose.STREAM
+        if self._closing or twice or self._peers.why_gone(hello.src) is not None:
             _LOG.warning(
                 "rank %d refused a connection from rank %d: it has one already, or is gone", self._rank, key[0]
             )
             self._loop.remove(sock.fileno(), sock.close)
             return
-        inflow = Inflow(sock, hello.src, self._receivers[hello.purpose], self._loop, self._inflow_ended)
+        inflow = Inflow(
+            sock, hello.src, self._receivers[hello.purpose], self._loop, self._inflow_ended, self._inflow_retired
+        )
+        if before is not None and not before.closed:
+            self._retiring.add(before)
         self._inflows[key] = inflow
         if hello.purpose is Purpose.STREAM:
             self._channels.inflows.add(inflow)
+
+    def _inflow_retired(self, inflow: Inflow) -> None:
+        self._channels.inflows.discard(inflow)
+        self._retiring.discard(inflow)
 
     def _inflow_ended(self, inflow: Inflow, error: TransportError | None) -> None:
         self._channels.inflows.discard(inflow)
@@ -323,7 +343,8 @@ class TcpTransport:
 
     def _settled(self, rank: int) -> bool:
         """Whether all that a leaving rank sent has been delivered."""
-        return all(self._inflows[key].closed for key in self._inflows if key[0] == rank)
+        own = [inflow for key, inflow in self._inflows.items() if key[0] == rank]
+        return all(inflow.closed for inflow in (*own, *(each for each in self._retiring if each.src == rank)))
 
     def _lose(self, rank: int, error: TransportError) -> None:
         """A connection of `rank` broke: the group has lost it."""
@@ -343,8 +364,8 @@ class TcpTransport:
             if key[0] == rank:
                 self._meters.pop(outflow, None)
                 outflow.close()
-        for key, inflow in self._inflows.items():
-            if key[0] == rank:
+        for inflow in (*self._inflows.values(), *self._retiring):
+            if inflow.src == rank:
                 self._channels.inflows.discard(inflow)
                 inflow.close()
 
@@ -370,7 +391,7 @@ class TcpTransport:
         self._channels.fail_all(error)
         self._matcher.close(error)
         self._listener.close()
-        for inflow in self._inflows.values():
+        for inflow in (*self._inflows.values(), *self._retiring):
             inflow.close(goodbye=True)
         for (_, purpose), outflow in self._outflows.items():
             if purpose is Purpose.MATCHED:

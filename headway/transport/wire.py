@@ -8,6 +8,7 @@ A connection has one direction for messages, from the rank that opened it to the
     PROOF      32 B: the same of the opener         ->
     frames: HEADER 24 B, payload                    ->
     GOODBYE (a header), then end of stream          <- or ->, by whoever closes in good order
+    RETIRE (a header), then end of stream           ->  another connection takes this one's place
 
 The token itself never travels: each side shows an HMAC over both nonces and the hello. The roles have labels of
 their own, so that a proof cannot be reflected. Data is neither encrypted nor signed: the token keeps strangers and
@@ -38,7 +39,9 @@ HEADER_BYTES = HEADER.size
 # Kinds are odd numbers of 32 bits: a stream that lost its place, or a stranger's text, is noticed at once.
 MESSAGE = 0x9D57_4801
 GOODBYE = 0x9D57_4802
+RETIRE = 0x9D57_4803
 GOODBYE_FRAME = HEADER.pack(GOODBYE, 0, 0, 0)
+RETIRE_FRAME = HEADER.pack(RETIRE, 0, 0, 0)
 
 
 class Purpose(IntEnum):

@@ -208,6 +208,9 @@ class FakeStreamTransport:
         if dst not in self._network.dead:
             self._network.links[self._rank, dst].unsent.append(_Message(channel, tag, payload))
 
+    def reroute(self, dst: int) -> None:
+        """There is one path only."""
+
     def send_control(self, dst: int, payload: bytes) -> None:
         """Deliver a control message."""
         other = self._network.transports[dst]

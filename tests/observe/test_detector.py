@@ -120,7 +120,7 @@ def test_losses_tell_the_directions_of_one_host_apart() -> None:
                         None,
                         (sent,) * 8,
                         (share,) * 8,
-                    )  # fmt: skip
+                    )
                 )
             found.append(RankSummary(src, (0.1,) * 8, tuple(flows)))
         return found

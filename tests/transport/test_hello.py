@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import threading
 
 import pytest
 
@@ -110,9 +111,12 @@ def test_connections_that_say_nothing_do_not_keep_others_out(caplog: pytest.LogC
 def test_a_second_connection_for_the_same_purpose_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     meeting = DictRendezvous()
     with group(2, rendezvous=meeting) as (first, second), caplog.at_level(logging.WARNING):
-        exchange_one(first, second)
+        arrived = threading.Event()
+        second.on_control(lambda src, payload: arrived.set())
+        first.send_control(1, b"here")
+        assert arrived.wait(10)
         with dial(second) as sock:
-            hello = hello_bytes(src=0, dst=1)
+            hello = hello_bytes(src=0, dst=1, purpose=wire.Purpose.CONTROL)
             sock.sendall(hello)
             nonce, _ = wire.CHALLENGE.unpack(read_exactly(sock, wire.CHALLENGE.size))
             sock.sendall(wire.opener_proof(meeting.values["headway/default/token"], hello, nonce))
