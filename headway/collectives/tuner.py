@@ -30,6 +30,7 @@ from headway.collectives.agreement import LARGE_BYTES
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.tuner_measures import (
     bucket_time,
+    doubtful_pairs,
     epoch_weight,
     hypotheses,
     lead_operations,
@@ -101,7 +102,7 @@ class Tuner:
         self._ask_again_s = float("-inf")
         self._recent: dict[Collective, deque[OperationTime]] = {collective: deque(maxlen=6) for collective in TUNED}
         self._seen: deque[frozenset[Hashable]] = deque(maxlen=s.memory_epochs)
-        self._rerouted: dict[Hashable, int] = {}
+        self._rerouted: dict[tuple[int, int], int] = {}
         self._restore_from_s = float("inf")
         self._restored_s = float("-inf")
 
@@ -126,16 +127,19 @@ class Tuner:
         idle = not self._tuned and (self._running is None or self._running.back)
         findings = tuple(self._detector.update(measures.now_s, measures.summaries, idle_plan=idle))
         acting = self._note(findings, large)
+        if not findings:
+            self._rerouted.clear()
         self._tabu.prune(measures.now_s)
         if self._running is not None:
             return self._go_on(self._running, measures.now_s, large, findings)
         subject = self._subject(large)
         for op in large:
             self._recent[op.collective].append(op)
-        reroutes = self._reroutes(findings)
+        slow_paths = [each for each in findings if each.kind is LinkKind.PATH and each.current]
+        reroutes = self._reroutes([(each.host, each.peer) for each in slow_paths if each.peer is not None])
         if reroutes:
-            slow = ", ".join(self._words(finding) for finding in findings if finding.kind is LinkKind.PATH)
-            held = self._hold(large, subject, findings, f"{slow}: new connections, which may get other paths")
+            named = ", ".join(self._words(finding) for finding in slow_paths)
+            held = self._hold(large, subject, findings, f"{named}: new connections, which may get other paths")
             return replace(held, reroutes=reroutes)
         if acting:
             verdict = self._try_better(subject, measures.now_s, large, findings, acting)
@@ -143,7 +147,8 @@ class Tuner:
                 return verdict
         if self._tuned:
             return self._maybe_go_back(subject, measures.now_s, large, findings)
-        return self._hold(large, subject, findings, self._calm_reason(measures.now_s, findings, acting))
+        held = self._hold(large, subject, findings, self._calm_reason(measures.now_s, findings, acting))
+        return replace(held, reroutes=self._reroutes(doubtful_pairs(findings)))
 
     def _note(self, findings: Sequence[Finding], large: Sequence[OperationTime]) -> list[Finding]:
         """The findings that call for action. What was measured before the first of a kind no longer compares."""
@@ -159,18 +164,16 @@ class Tuner:
             if finding.pattern is Pattern.STEADY or sum(link_key(finding) in seen for seen in self._seen) >= needed
         ]
 
-    def _reroutes(self, findings: Sequence[Finding]) -> tuple[tuple[int, int], ...]:
-        """Pairs of ranks on slow paths that have not been rerouted too often. Where a network has several paths, which
-        one a connection takes is decided by its port, and the slow one can be left without any other plan."""
-        slow = {link_key(finding): finding for finding in findings if finding.kind is LinkKind.PATH}
-        self._rerouted = {key: count for key, count in self._rerouted.items() if key in slow}
-        pairs: list[tuple[int, int]] = []
-        for key, finding in slow.items():
-            count = self._rerouted.get(key, 0)
-            if count < self._settings.reroutes and finding.peer is not None:
-                self._rerouted[key] = count + 1
-                pairs += self._rank_pairs(finding.host, finding.peer)
-        return tuple(pairs)
+    def _reroutes(self, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """Pairs of ranks between these hosts, without those that had their share of new connections. Where a network has
+        several paths, a connection's port decides which one it takes: a slow one can be left without another plan."""
+        ranks: list[tuple[int, int]] = []
+        for pair in pairs:
+            count = self._rerouted.get(pair, 0)
+            if count < self._settings.reroutes:
+                self._rerouted[pair] = count + 1
+                ranks += self._rank_pairs(*pair)
+        return tuple(ranks)
 
     def _rank_pairs(self, src_host: int, dst_host: int) -> list[tuple[int, int]]:
         ranks = list(enumerate(self._cluster.host_of))

@@ -75,3 +75,11 @@ def hypotheses(findings: Sequence[Finding]) -> list[tuple[Finding, ...]]:
         path = replace(ups[0], kind=LinkKind.PATH, peer=downs[0].host)
         ways.append((*sure, path))
     return ways
+
+
+def doubtful_pairs(findings: Sequence[Finding]) -> list[tuple[int, int]]:
+    """Pairs of hosts between which a slow path would explain two findings of which either may be wrong."""
+    doubtful = [each for each in findings if each.current and not each.certain]
+    ups = [each.host for each in doubtful if each.kind is LinkKind.UPLINK]
+    downs = [each.host for each in doubtful if each.kind is LinkKind.DOWNLINK]
+    return [(up, down) for up in ups for down in downs if up != down]

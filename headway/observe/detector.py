@@ -218,6 +218,7 @@ class Detector:
                     since_s=track.since_s,
                     samples=track.samples,
                     certain=track.certain,
+                    current=bool(track.slow) and track.slow[-1],
                 )
             )
         return sorted(findings, key=lambda finding: finding.ratio)

@@ -30,6 +30,7 @@ class Finding:
         samples: how many flow samples stand behind it.
         certain: False when another link explains the same slow flow as well (a ring's flow is the only one on its
             sender's uplink and on its receiver's downlink), so that only one of the two need be slow.
+        current: whether the latest epoch itself showed it; False while it is only not yet over.
     """
 
     kind: LinkKind
@@ -41,6 +42,7 @@ class Finding:
     since_s: float
     samples: int
     certain: bool = True
+    current: bool = True
 
     @property
     def ratio(self) -> float:
