@@ -165,7 +165,7 @@ class Tuner:
         ]
 
     def _reroutes(self, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """Pairs of ranks between these hosts, without those that had their share of new connections. Where a network has
+        """Pairs of ranks between these hosts, less those that had their share of new connections. Where a network has
         several paths, a connection's port decides which one it takes: a slow one can be left without another plan."""
         ranks: list[tuple[int, int]] = []
         for pair in pairs:
