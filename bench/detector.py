@@ -1,11 +1,12 @@
 """How well the detector names the congested link: rotating victims, both directions, UDP and TCP, and idle time.
 
     python -m bench.detector [--seeds 201,202,203,204,205] [--minutes 15] [--policy packing] [--out out/detector]
+    python -m bench.detector --idle-minutes 30 [--out out/detector]
     python -m bench.detector --replay out/detector [--ratio 0.65,0.7,0.75,0.8]
 
 Each seed is one job of all-reduces of 8 MB on `star8`: idle first, then every load in both directions, each on a host
 drawn anew, with free time between. The tuner is at work, so that plans change under the detector as they do in use.
-Every epoch's summaries are saved; `--replay` judges them again with other thresholds. Thresholds were chosen on
+`--idle-minutes` is one job without any load, for false alarms. Every epoch's summaries are saved; `--replay` judges them again with other thresholds. Thresholds were chosen on
 seeds 1 to 3 and 101 to 105; figures are for other seeds. Needs root.
 
 What is counted:
@@ -148,11 +149,12 @@ def seconds_per_seed() -> float:
     return IDLE_S + 2 * len(LOADS) * (LOADED_S + FREE_S)
 
 
-def run_seed(seed: int, policy: str, out: Path) -> SeedRun:
-    """One job in a lab of its own."""
+def run_seed(seed: int, policy: str, out: Path, *, idle_s: float | None = None) -> SeedRun:
+    """One job in a lab of its own; with `idle_s` one without load, for so long."""
+    length_s = seconds_per_seed() if idle_s is None else idle_s
     path = out / f"epochs-{seed}.jsonl"
     path.unlink(missing_ok=True)
-    steps = list(planned(seed))
+    steps = list(planned(seed)) if idle_s is None else []
     episodes: list[Episode] = []
     in_force: str | None = None
     ready_s: float | None = None
@@ -180,13 +182,13 @@ def run_seed(seed: int, policy: str, out: Path) -> SeedRun:
                 episodes[-1] = episodes[-1].model_copy(update={"end_s": time.time()})
                 steps.pop(0)
 
-        argv = [sys.executable, "-m", "bench.detector", "--work", str(seconds_per_seed()), "--out", str(path)]
+        argv = [sys.executable, "-m", "bench.detector", "--work", str(length_s), "--out", str(path)]
         result = lab.run_ranks(
             argv,
             env={"HEADWAY_POLICY": policy},
             on_line=hear,
             on_tick=play,
-            limit_s=seconds_per_seed() + 90,
+            limit_s=length_s + 90,
         )
         if not result.ok:
             raise HeadwayError(f"seed {seed}: the job failed: {result.failure}")
@@ -248,7 +250,8 @@ def judge(run: SeedRun, score: Score, thresholds: Thresholds, cluster: Cluster, 
     detector = Detector(cluster, thresholds, trust_nominal=False)
     up: set[tuple[LinkKind, int, int | None]] = set()
     found: dict[int, float] = {}
-    usual_s = statistics.median(epoch.operation_s for epoch in run.epochs if epoch.t_s < run.episodes[0].begin_s)
+    first_s = run.episodes[0].begin_s if run.episodes else float("inf")
+    usual_s = statistics.median(epoch.operation_s for epoch in run.epochs if epoch.t_s < first_s)
     slowest_s = [0.0] * len(run.episodes)
     before_s = run.epochs[0].t_s
     for epoch in run.epochs:
@@ -306,6 +309,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="201,202,203,204,205")
     parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--idle-minutes", type=float)
     parser.add_argument("--policy", default="packing", choices=["packing", "react"])
     parser.add_argument("--out", type=Path, default=Path("out/detector"))
     parser.add_argument("--replay", type=Path)
@@ -323,6 +327,9 @@ def main() -> None:
         print(report(runs, ratios))
         return
     args.out.mkdir(parents=True, exist_ok=True)
+    if args.idle_minutes is not None:
+        print(report([run_seed(0, args.policy, args.out.resolve(), idle_s=60 * args.idle_minutes)], ratios))
+        return
     until_s = time.monotonic() + 60 * args.minutes
     runs = []
     for seed in (int(text) for text in args.seeds.split(",")):
