@@ -77,6 +77,7 @@ class Coordinator:
         self._done: dict[int, _Done] = {}
         self._reports: dict[int, dict[int, EpochReport]] = {}
         self._closed = False
+        self._spent_s = 0.0
 
     def operation_done(
         self, number: int, collective: Collective, plan: str, size_bytes: int, outcome: OperationOutcome
@@ -130,7 +131,8 @@ class Coordinator:
         ]
         try:
             summaries = [RankSummary.from_json(report.summary) for report in reports]
-            verdict = self._tuner.decide(EpochMeasures(epoch, time.monotonic(), operations, summaries))
+            self._spent_s += sum(operation.duration_s for operation in operations)
+            verdict = self._tuner.decide(EpochMeasures(epoch, self._spent_s, operations, summaries))
             for collective, plan in verdict.plans.items():
                 if plan is not None:
                     check(plan, collective)

@@ -39,7 +39,8 @@ class EpochMeasures:
 
     Attributes:
         epoch: which one.
-        now_s: its end on the deciding rank's monotonic clock, seconds.
+        now_s: time that the group has spent in large operations so far, seconds. The tuner's waits are counted in it:
+            what a trial costs is operations, so a job that computes between them, or pauses, is not tried more often.
         operations: in order of their numbers.
         summaries: what the flows of each rank did in its large operations.
     """
