@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 import yaml
@@ -17,7 +17,20 @@ _DEEPEST = 8
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML where `on` and `off` are words, as in YAML 1.2: they are names of fields here."""
+    """YAML where `on` and `off` are words, as in YAML 1.2 (they are names of fields here), and a key stands once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        """The mapping; MarkedYAMLError where a key is there twice: YAML would silently take the last."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                problem = f"{key.value!r} in line {line} is there already in line {lines[key.value]}"
+                raise yaml.MarkedYAMLError(problem=problem)
+            lines[key.value] = line
+        return super().construct_mapping(node, deep)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -61,15 +74,25 @@ def parse_event(data: Mapping[str, object], *, where: str = "event") -> Event:
 
 
 def _usage_error(error: ValidationError, where: str) -> UsageError:
-    """One line from pydantic's list: the first of the deepest, which in a choice of forms is what was meant."""
-    found = [(_field(problem["loc"]), problem) for problem in error.errors()]
-    parts, problem = max(found, key=lambda item: len(item[0]))
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        message = "there is no such field"
-    more = len({field[:1] for field, _ in found} - {parts[:1]})
-    hint = f"and {more} more; see docs/lab.md for the fields" if more else "see docs/lab.md for the fields"
-    return UsageError(message, where=f"{where}: {'.'.join(parts)}" if parts else where, hint=hint)
+    """One line of all that pydantic found; of the forms that a field may have only the deepest, which was meant."""
+    problems: dict[tuple[str, ...], str] = {}
+    for problem in error.errors():
+        message = problem["msg"].removeprefix("Value error, ")
+        problems.setdefault(
+            _field(problem["loc"]), "there is no such field" if problem["type"] == "extra_forbidden" else message
+        )
+    meant = {
+        parts: message
+        for parts, message in problems.items()
+        if not any(other[: len(parts)] == parts and len(other) > len(parts) for other in problems)
+    }
+    (parts, first), *others = meant.items()
+    told = [first, *(f"{'.'.join(field)}: {message}" for field, message in others)]
+    return UsageError(
+        "; ".join(told),
+        where=f"{where}: {'.'.join(parts)}" if parts else where,
+        hint="see docs/lab.md for the fields",
+    )
 
 
 def _field(location: tuple[int | str, ...]) -> tuple[str, ...]:
@@ -89,6 +112,8 @@ def _locate(name: str, base: Path) -> Path:
             return path
         raise UsageError(f"there is no scenario {name!r}", hint=f"a path, or one of {', '.join(shipped())}")
     path = base / name
+    if path.is_dir():
+        raise UsageError("is a folder", where=str(path), hint="name the scenario's file")
     if not path.is_file():
         raise UsageError("there is no such file", where=str(path))
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,41 @@ def test_a_file_that_is_no_mapping_is_an_error_that_names_it(tmp_path: Path, tex
     path.write_text(text)
     with pytest.raises(UsageError, match=r"bad\.yaml"):
         load_scenario(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("extends: star8\nhosts: 3\nlatency: 1ms\nhosts: 4\n", "'hosts' in line 4 is there already in line 2"),
+        ("extends: star8\naccess:\n  up: 1Mbit\n  up: 2Mbit\n", "'up' in line 4 is there already in line 3"),
+        ("extends: star8\naccess: {up: 1Mbit, up: 2Mbit}\n", "'up' in line 2 is there already in line 2"),
+    ],
+)
+def test_a_key_that_is_there_twice_is_an_error_that_names_the_line(tmp_path: Path, text: str, word: str) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(word)):
+        load_scenario(path)
+
+
+def test_every_fault_is_told(tmp_path: Path) -> None:
+    wrong = {
+        **STAR, "quue": "64KiB", "latency": "-1ms",
+        "events": [
+            {"id": "a", "type": "bw", "target": "host0"},
+            {"id": "b", "type": "loss", "target": "host0", "loss": 1},
+        ],
+    }  # fmt: skip
+    with pytest.raises(UsageError) as error:
+        parse_scenario(wrong, where="my.yaml")
+    for field in ("quue", "latency", "events.0.rate", "events.1.loss"):
+        assert f"{field}: " in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_is_called_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        load_scenario(tmp_path)
 
 
 def test_unknown_names_list_what_there_is() -> None:
