@@ -32,11 +32,16 @@ class Place:
     speaks: bool = True
 
 
+def count_words(number: int, noun: str) -> str:
+    """`1 rank`, `4 ranks`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 @contextmanager
 def loopback(world_size: int, backends: Sequence[str], *, timeout_s: float, journals: str = "") -> Iterator[Place]:
     """Local processes on loopback."""
     with started(Loopback(world_size), backends, timeout_s=timeout_s, journals=journals) as ranks:
-        yield Place(ranks, world_size, f"{world_size} ranks on loopback")
+        yield Place(ranks, world_size, f"{count_words(world_size, 'rank')} on loopback")
 
 
 @contextmanager
@@ -57,7 +62,7 @@ def in_scenario(name: str, backends: Sequence[str], *, timeout_s: float, journal
             yield Place(
                 ranks,
                 site.ranks,
-                f"lab {scenario.name}, {site.ranks} hosts, {condition}",
+                f"lab {scenario.name}, {count_words(site.ranks, 'host')}, {condition}",
                 condition,
                 lambda: lab.cluster(with_events=True),
             )
@@ -69,4 +74,4 @@ def in_job(backends: Sequence[str], *, timeout_s: float, journals: str = "") -> 
     from headway.bench.in_place import joined
 
     with joined(backends, timeout_s=timeout_s, journals=journals) as ranks:
-        yield Place(ranks, ranks.ranks, f"{ranks.ranks} ranks of this job", speaks=ranks.rank == 0)
+        yield Place(ranks, ranks.ranks, f"{count_words(ranks.ranks, 'rank')} of this job", speaks=ranks.rank == 0)

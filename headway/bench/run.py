@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import headway
 from headway.bench.data import DATA_TYPES, REDUCTIONS, Cell
-from headway.bench.measures import count_of
+from headway.bench.measures import count_of, size_of
 from headway.bench.results import Results, Row
 from headway.bench.session import Measurement, Ranks, measure
 from headway.cluster.model import Cluster
@@ -65,6 +65,20 @@ class Request:
             seed=SEED,
         )
 
+    def cells(self, ranks: int) -> list[Cell]:
+        """The cell of every size; sizes that round down to the same count are one.
+
+        Raises:
+            UsageError: a size is less than one element for each rank, or a cell cannot be.
+        """
+        element_bytes = DATA_TYPES[self.type].element_bytes
+        least = size_of(self.collective, 1, element_bytes, ranks)
+        short = min(self.sizes_bytes, default=least)
+        if short < least:
+            each = f" for each of {ranks} ranks" if least > element_bytes else ""
+            raise UsageError(f"{short} B is less than one {self.type}{each}", where="-b", hint=f"at least {least}B")
+        return list(dict.fromkeys(self.cell(size_bytes, ranks) for size_bytes in self.sizes_bytes))
+
 
 def with_limit(row: Row, cluster: Cluster | None) -> Row:
     """The row with the limit of `cluster` as it is now, and the link that makes it."""
@@ -95,8 +109,7 @@ def run_request(
         on_row: called with each row as soon as it is complete.
     """
     rows: list[Row] = []
-    cells = dict.fromkeys(request.cell(size_bytes, world_size) for size_bytes in request.sizes_bytes)
-    for cell in cells:
+    for cell in request.cells(world_size):
         for row in measure(ranks, request.backends, cell, request.how, condition=condition):
             rows.append(with_limit(row, cluster()))
             on_row(rows[-1])

@@ -66,6 +66,7 @@ def bench(
     from headway.bench.run import Request, new_results, run_request
     from headway.bench.session import Measurement, parse_backends
     from headway.bench.table import header, line
+    from headway.lab.files import load_scenario
 
     first_bytes = parse_bytes(minbytes, where="-b")
     last_bytes = parse_bytes(maxbytes, where="-e") if maxbytes else max(first_bytes, DEFAULT_MAX_BYTES)
@@ -91,11 +92,14 @@ def bench(
     if output_file is not None and not output_file.parent.is_dir():
         raise UsageError(f"there is no folder {output_file.parent}", where="-J")
     if in_job:
+        request.cells(int(os.environ["WORLD_SIZE"]))  # what cannot be measured is refused before anything starts
         place = in_this_job(request.backends, timeout_s=timeout_s, journals=journals)
     elif scenario:
+        request.cells(len(load_scenario(scenario).host_names))
         place = in_scenario(scenario, request.backends, timeout_s=timeout_s, journals=journals)
     else:
         count = DEFAULT_LOOPBACK_RANKS if ranks is None else ranks
+        request.cells(count)
         place = loopback(count, request.backends, timeout_s=timeout_s, journals=journals)
     with place as here:
         results = new_results(here.where)

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from headway.bench.measures import bus_factor, count_of, percentile, size_of, sizes, variation_percent
+from headway.bench.place import count_words
 from headway.collectives.plan import Collective
 from headway.errors import UsageError
 
@@ -52,3 +53,8 @@ def test_statistics() -> None:
     assert percentile([5.0], 99) == 5
     assert variation_percent([3.0]) == 0
     assert math.isclose(variation_percent([1.0, 3.0]), 100 * math.sqrt(2) / 2)
+
+
+def test_one_rank_is_no_ranks() -> None:
+    assert count_words(1, "rank") == "1 rank"
+    assert count_words(4, "rank") == "4 ranks"

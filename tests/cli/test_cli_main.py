@@ -87,6 +87,29 @@ def test_the_installed_program_answers_without_importing_torch() -> None:
     assert "--minbytes" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["all_reduce", "-b", "1B"], "-b: 1 B is less than one float (at least 4B)"),
+        (
+            ["reduce_scatter", "-b", "10B", "-d", "double"],
+            "-b: 10 B is less than one double for each of 4 ranks (at least 32B)",
+        ),
+        (["all_reduce", "-o", "avg", "-d", "int32"], "-o: an average of int32 is no integer (-d float)"),
+        (["broadcast", "-r", "5"], "--root: root 5 is no rank of 4"),
+        (["broadcast", "-r", "8", "--scenario", "star8"], "--root: root 8 is no rank of 8"),
+    ],
+)
+def test_bench_refuses_before_anything_starts(
+    arguments: list[str], shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert main.run(["bench", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == f"headway: {shown}\n"
+    assert captured.out == ""
+
+
 @pytest.mark.ranks
 def test_bench_on_loopback_prints_rows_and_writes_json(tmp_path: Path) -> None:
     from headway.bench.results import load
