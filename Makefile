@@ -11,7 +11,7 @@ help:
 	@echo "make demo    the main thing, in about 3 minutes: congestion under DDP training, gloo and Headway (root)"
 	@echo "make test    all tests; those that need root say so when they are skipped"
 	@echo "make check   format, lint, types, import rules"
-	@echo "make bench   the tables of docs/results.md, into $(OUT)/bench; about an hour (root)"
+	@echo "make bench   the tables of docs/results.md but the detector's, into $(OUT)/bench; about 80 minutes (root)"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make clean   remove what was made, except .venv"
 
