@@ -10,8 +10,6 @@ import typer
 from headway.errors import HeadwayError, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from headway.bench.training import TrainingRun
     from headway.report.runs import Run
 
@@ -32,8 +30,7 @@ def demo(
 
     from headway.bench.journal_tail import JournalTail
     from headway.bench.training import Phases, Step, default_script, train, weights_differ
-    from headway.cli.demo_view import DemoView, result_table
-    from headway.decide.journal import DecisionRecord
+    from headway.cli.demo_view import DecisionNews, DemoView, closing_words, result_table
     from headway.decide.journal_file import FileJournal
     from headway.lab.files import load_scenario
     from headway.lab.lab import Lab, require_privileges
@@ -61,13 +58,12 @@ def demo(
     try:
         with Lab.up(where) as lab, DemoView(console, title) as view:
             tails: dict[str, JournalTail] = {}
+            told: dict[str, DecisionNews] = {}
 
             def on_step(run: TrainingRun, step: Step) -> None:
                 tail = tails.setdefault(run.backend, JournalTail(run.journal))
-                for record in tail.new_records():
-                    if isinstance(record, DecisionRecord) and record.action != "hold":
-                        change = f"{record.action}: {record.plan_before} -> {record.plan_after}"
-                        view.news(run.backend, f"{change} ({record.reason})")
+                for line in told.setdefault(run.backend, DecisionNews()).of(tail.new_records()):
+                    view.news(run.backend, line)
                 view.step(run, step)
 
             for name in names:
@@ -84,8 +80,9 @@ def demo(
     finished = _journals(runs, events_path)
     for run in finished:
         for line in _reaction_lines(run):
-            console.print(line, highlight=False, soft_wrap=True)
-    _write_report(console, finished, out)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    page, picture = write_report(finished, out)
+    console.print(f"report: {page}\npicture: {picture}", highlight=False, soft_wrap=True)
     if len(runs) > 1:
         worst = weights_differ(runs)
         holds = worst <= WEIGHTS_TOLERANCE
@@ -97,6 +94,7 @@ def demo(
         )
         if not holds:
             raise HeadwayError("the weights differ: the collectives did not compute the same sums")
+    console.print(closing_words(runs, finished), style="bold", highlight=False, markup=False, soft_wrap=True)
 
 
 def _journals(runs: list[TrainingRun], events_path: Path) -> list[Run]:
@@ -111,41 +109,28 @@ def _journals(runs: list[TrainingRun], events_path: Path) -> list[Run]:
 
 def _reaction_lines(run: Run) -> list[str]:
     """How a run that decides reacted, in sentences; nothing for one that does not."""
-    from headway.report.figures import reactions
+    from headway.report.explain import tell
 
     if not run.decisions:
         return []
-    lines = []
-    for reaction in reactions(run):
-        if reaction.reaction_s is None:
-            lines.append(f"{run.label}: kept its plan under {reaction.span.what}")
-            continue
-        lines.append(
-            f"{run.label}: better plan {reaction.better_after_operations} operations and {reaction.reaction_s:.1f} s "
-            f"after the neighbour came; blamed {', '.join(reaction.blamed) or 'nobody'}"
-        )
-        if reaction.recovery_s is None:
-            lines.append(f"{run.label}: not back to the idle plan when the run ended")
-        else:
-            lines.append(f"{run.label}: back to the idle plan {reaction.recovery_s:.1f} s after it had left")
-    return lines
+    story = tell(run)
+    return [f"{run.label}: {line}" for line in [*story.verdict, *story.closing[1:2]]]
 
 
-def _write_report(console: Console, runs: list[Run], out: Path) -> None:
-    from headway.report.chart import write_chart
-    from headway.report.page import chart_of, render_page, series_of
+def write_report(runs: list[Run], out: Path) -> tuple[Path, Path]:
+    """Write the page and the picture of the chart on it; both show the runs on one time axis. Returns their paths."""
+    from dataclasses import replace
 
-    lead = next((run for run in runs if run.decisions), runs[0])
+    from headway.report.chart import chart_file
+    from headway.report.figures import share_limits
+    from headway.report.page import chart_of, leading, render_page
+
     page, picture = out / "report.html", out / "algbw.svg"
     page.write_text(render_page(runs, title="Training while a neighbour comes and goes"), encoding="utf-8")
-    chart = chart_of(runs, lead)
-    lines = [(series_of(run).label, series_of(run).points) for run in runs]
-    write_chart(
-        picture,
-        lines,
-        events=chart.shades,
-        marks=chart.marks,
-        limit=chart.limit,
-        title="algbw while a neighbour comes and goes",
-    )
-    console.print(f"report: {page}\npicture: {picture}", highlight=False, soft_wrap=True)
+    runs = share_limits(runs)
+    lead = leading(runs)
+    if lead is None:
+        raise HeadwayError("nothing was trained: there is no report to write")
+    chart = replace(chart_of(runs, lead), title="algbw while a neighbour comes and goes")
+    picture.write_text(chart_file(chart), encoding="utf-8")
+    return page, picture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.bench.training import Step, TrainingRun
+from headway.decide.journal import DecisionRecord, Record
+from headway.report.explain import LIMIT_NOTE, replaced
+from headway.report.figures import Reaction, reactions
+from headway.report.runs import Run
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _COLOURS = {"before": "green", "under": "red", "after": "cyan", "": "bright_black"}
@@ -100,14 +104,70 @@ def _run_panel(run: TrainingRun, width: int) -> RenderableType:
     return Panel(Group(line, facts), title=run.backend, title_align="left")
 
 
+class DecisionNews:
+    """Turns one run's records, as they come, into lines about what changed."""
+
+    def __init__(self) -> None:
+        self._trial: DecisionRecord | None = None
+
+    def of(self, records: Iterable[Record]) -> Iterator[str]:
+        """Lines of the decisions among new records; holds are left out."""
+        for record in records:
+            if not isinstance(record, DecisionRecord):
+                continue
+            if record.reroutes:
+                yield f"reroute: new connections for {', '.join(record.reroutes)}"
+            if record.action == "hold":
+                continue
+            before = replaced(record, self._trial)
+            yield f"{record.action}: {before} -> {record.plan_after} ({record.reason})"
+            self._trial = record if record.action == "try" else None
+
+
+def closing_words(trained: Sequence[TrainingRun], runs: Sequence[Run]) -> str:
+    """The demo in one sentence: speed under congestion, and how fast the last run that decides reacted.
+
+    Args:
+        trained: every backend's run, the one to compare with first.
+        runs: their journals, labelled with the backends.
+    """
+    first = trained[0].steps_per_s("under")
+    speeds = []
+    for number, run in enumerate(trained):
+        speed = run.steps_per_s("under")
+        words = f"{run.backend} {speed:.2f}" + ("" if number else " steps/s")
+        speeds.append(words + (f" ({100 * (speed / first - 1):+.0f} %)" if number else ""))
+    text = f"under congestion: {', '.join(speeds)}, {trained[-1].limit_percent('under'):.0f} % of the limit (estimate)"
+    run_of = {run.label: run for run in runs}
+    tuned = [run_of[run.backend] for run in trained if run.backend in run_of and run_of[run.backend].decisions]
+    seen = reactions(tuned[-1]) if tuned else []
+    return "; ".join([text, *_reacted(seen[0])]) if seen else text
+
+
+def _reacted(reaction: Reaction) -> list[str]:
+    if reaction.reaction_s is None or reaction.better_after_operations is None:
+        return ["no other plan was kept"]
+    count = reaction.better_after_operations
+    parts = [f"better plan after {count} operation{'' if count == 1 else 's'}, {reaction.reaction_s:.1f} s"]
+    if reaction.recovery_s is not None:
+        parts.append(f"back on the idle plan {reaction.recovery_s:.1f} s after the neighbour left")
+    elif reaction.away:
+        parts.append("not back on the idle plan when the run ended")
+    return parts
+
+
 def result_table(runs: Sequence[TrainingRun]) -> Table:
     """Training speed in each phase, and how far from the limit it is."""
-    table = Table(title="DDP training, medians over steps (algbw: gradient bytes / step time)")
+    table = Table(
+        title="DDP training, medians over steps (algbw: gradient bytes / step time)",
+        caption=LIMIT_NOTE,
+        caption_justify="left",
+    )
     table.add_column("phase", no_wrap=True)
     for run in runs:
         table.add_column(f"{run.backend}\nsteps/s", justify="right")
         table.add_column("\nalgbw MB/s", justify="right")
-        table.add_column("\n% of limit", justify="right")
+        table.add_column("% of limit\n(estimate)", justify="right")
     if len(runs) > 1:
         table.add_column(f"{runs[-1].backend}\nover {runs[0].backend}", justify="right")
     rows = (("before", "before", False), ("neighbour there", "under", False), ("  once settled", "under", True),

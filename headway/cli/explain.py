@@ -24,6 +24,7 @@ COLOURS = {
     "keep": "green",
     "revert": "red",
     "restore": "magenta",
+    "reroute": "blue",
     "failure": "bold red",
     "dropped": "red",
     "hold": "dim",

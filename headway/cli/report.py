@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from headway.bench.results import Row, load
 from headway.cli.journals import read_runs, write_text
 from headway.errors import UsageError
-from headway.report.chart import draw_chart, standalone_style
+from headway.report.chart import chart_file
 from headway.report.page import chart_of, leading, render_page
 from headway.report.runs import Run
 from headway.report.tables import ResultRow
@@ -39,7 +39,7 @@ def report(
         lead = leading(runs)
         if lead is None:
             raise UsageError("--chart needs a journal")
-        write_text(chart, draw_chart(chart_of(runs, lead), style=standalone_style()) + "\n")
+        write_text(chart, chart_file(chart_of(runs, lead)))
         print(f"wrote {chart}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from statistics import median
 
 from headway.report.svg import Scale, Svg, shorten, text_width, ticks
@@ -15,6 +14,7 @@ BINS = 400  # more points than this per line are drawn as medians of equal stret
 DOTS = 120  # up to so many points each operation has a dot of its own
 LIMIT_IN_SIGHT = 3.0  # a limit this many times above what was reached is left out: it would flatten the lines
 FONT = 12
+LIMIT_WORDS = "limit (estimate)"
 LANE = 20
 
 
@@ -37,7 +37,7 @@ class Shade:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A decision: kind is try, keep, revert or restore; `detail` shows on hover."""
+    """A decision: kind is try, keep, revert, restore or reroute; `detail` shows on hover."""
 
     time_s: float
     kind: str
@@ -46,7 +46,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """What the chart shows. `limit` is a line of (seconds, bytes per second) that no plan can be above."""
+    """What the chart shows. `limit` is a line of (seconds, bytes per second)."""
 
     series: Sequence[Series]
     shades: Sequence[Shade] = ()
@@ -55,7 +55,8 @@ class Chart:
     title: str = ""
 
 
-MARK_WORDS = {"try": "try a plan", "keep": "keep it", "revert": "roll back", "restore": "back to the idle plan"}
+MARK_WORDS = {"try": "try a plan", "keep": "keep it", "revert": "roll back", "restore": "back to the idle plan",
+              "reroute": "new connections"}  # fmt: skip
 
 
 def asset(name: str) -> str:
@@ -97,33 +98,9 @@ def draw_chart(chart: Chart, *, width: float = 1000, plot_height: float = 260, s
     return svg.render()
 
 
-def write_chart(
-    path: str | Path,
-    runs: Sequence[tuple[str, Sequence[tuple[float, float]]]],
-    *,
-    events: Sequence[Shade] = (),
-    marks: Sequence[Mark] = (),
-    limit: Sequence[tuple[float, float]] = (),
-    title: str = "",
-) -> None:
-    """Write the chart alone as an SVG file that carries its own colours, for light and for dark pages.
-
-    Args:
-        path: the file.
-        runs: (label, [(seconds since the run's start, algbw in bytes per second)]) per run, at most four.
-        events: what is shaded.
-        marks: decisions to mark.
-        limit: (seconds, bytes per second) of the bound that no plan is above.
-        title: text above the chart.
-    """
-    series = [Series(label, tuple(points)) for label, points in runs]
-    chart = Chart(series=series, shades=events, marks=marks, limit=limit, title=title)
-    Path(path).write_text(draw_chart(chart, style=standalone_style()) + "\n", encoding="utf-8")
-
-
-def standalone_style() -> str:
-    """The CSS that a picture outside the page carries: colours for light and for dark."""
-    return asset("colors.css") + asset("picture.css")
+def chart_file(chart: Chart) -> str:
+    """The chart as the text of an SVG file that carries its own colours, for light and for dark pages."""
+    return draw_chart(chart, style=asset("colors.css") + asset("picture.css")) + "\n"
 
 
 def _scales(chart: Chart, left: float, right: float, top: float, bottom: float) -> tuple[Scale, Scale]:
@@ -159,8 +136,8 @@ def _legend(svg: Svg, chart: Chart, left: float, y: float, right: float) -> None
         x += 24 + text_width(series.label, FONT) + 18
     if chart.limit:
         svg.line(x, y, x + 18, y, class_="limit")
-        svg.text(x + 24, y + 4, "limit of any plan", class_="small")
-        x += 24 + text_width("limit of any plan", FONT) + 18
+        svg.text(x + 24, y + 4, LIMIT_WORDS, class_="small")
+        x += 24 + text_width(LIMIT_WORDS, FONT) + 18
     used = {mark.kind for mark in chart.marks}
     for kind, words in MARK_WORDS.items():
         if kind in used and x + 20 + text_width(words, FONT) < right:
@@ -179,6 +156,8 @@ def _glyph(svg: Svg, kind: str, x: float, y: float) -> None:
         )
     elif kind == "restore":
         svg.add("path", class_="mark restore", d=f"M{x} {y - 6}L{x + 6} {y}L{x} {y + 6}L{x - 6} {y}Z")
+    elif kind == "reroute":
+        svg.add("path", class_="mark reroute", d=f"M{x - 5} {y + 4}L{x} {y - 5}L{x + 5} {y + 4}Z")
     else:
         svg.add("circle", class_=f"mark {kind}", cx=x, cy=y, r=5)
 

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 
 from headway.cluster.units import format_bytes, format_rate, format_time
 from headway.decide.journal import DecisionRecord, FailureRecord, FindingRecord, OptionRecord
-from headway.report.figures import Reaction, Summary, reactions, summarise
+from headway.report.figures import Reaction, Summary, false_findings, reactions, summarise
 from headway.report.runs import Run, Span
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
+LIMIT_NOTE = (
+    "The limit counts a neighbour at what it sends, or at what was measured of it under another plan; what its packets "
+    "lose in the queue is more room for the job, so a little above 100 % can be read."
+)
 OPTIONS_TOLD = 3  # plans named beside the chosen one; the rest are only counted
 
 
@@ -22,7 +26,7 @@ class Moment:
     Attributes:
         time_s: seconds since the run's start.
         operation: the operation that ran then, or from which a decision holds; None before the first.
-        kind: event, finding, try, keep, revert, restore, hold, failure or dropped.
+        kind: event, finding, try, keep, revert, restore, reroute, hold, failure or dropped.
         text: the sentences.
     """
 
@@ -40,8 +44,8 @@ class Story:
         title: which run.
         setting: who took part and how it went in one sentence each.
         timeline: what happened, in order.
-        verdict: for each event or finding: how long detection took, whether the blame was right, how long the
-            better plan took.
+        verdict: for each event or finding: how long detection took, which of the named links were right, how long
+            the better plan took and what its trial was based on.
         closing: time congested, switches, gain, distance to the limit.
         summary: the figures behind `closing`.
     """
@@ -154,25 +158,32 @@ def _on(run: Run, rank: int) -> str:
 def _decisions(run: Run) -> Iterator[Moment]:
     seen: dict[str, FindingRecord] = {}
     held: list[DecisionRecord] = []
-    on_trial = False
+    trial: DecisionRecord | None = None
+    on_trial, epoch_from = False, 0
     for decision in run.decisions:
         now_s = decision.t_s - run.zero_s
         found = {f.link: f for f in decision.findings}
         news = [_finding(f) for link, f in found.items() if _changed(seen.get(link), f)]
         gone = [f"The {link} is free again." for link in seen if link not in found]
         seen = found
-        quiet = decision.action == "hold" and not news and not gone
-        if held and (not quiet or _gist(decision) != _gist(held[-1])):
+        quiet = decision.action == "hold" and not news and not gone and not decision.reroutes
+        # Epochs of small operations or of another collective alone: their figures do not compare with the others'.
+        aside = decision.action == "hold" and not run.has_main(epoch_from, decision.from_operation)
+        epoch_from = decision.from_operation
+        if held and (not quiet or (not aside and _gist(decision) != _gist(held[-1]))):
             yield _hold(run, held)
             held = []
         if news or gone:
             yield Moment(now_s, run.operation_at(now_s), "finding", " ".join([*news, *gone]))
+        if decision.reroutes:
+            yield Moment(now_s, decision.from_operation, "reroute", reroute_words(decision))
         if decision.action == "hold":
-            if not on_trial:  # what a trial's epochs measured is in the verdict on it
+            if not on_trial and not aside:  # what a trial's epochs measured is in the verdict on it
                 held.append(decision)
         else:
             on_trial = decision.action == "try"
-            yield Moment(now_s, decision.from_operation, decision.action, decision_words(decision))
+            yield Moment(now_s, decision.from_operation, decision.action, decision_words(decision, trial))
+            trial = decision if on_trial else None
     if held:
         yield _hold(run, held)
 
@@ -210,7 +221,7 @@ def _hold(run: Run, held: list[DecisionRecord]) -> Moment:
 def _of_limit(measured_s: float, limit_s: float | None) -> str:
     if limit_s is None or measured_s <= 0:
         return ""
-    return f", {_percent(limit_s / measured_s)} of the limit of {format_time(limit_s)}"
+    return f", {_percent(limit_s / measured_s)} of the limit (estimate) of {format_time(limit_s)}"
 
 
 def _faster(now_s: float, before_s: float) -> str:
@@ -219,16 +230,45 @@ def _faster(now_s: float, before_s: float) -> str:
     return f"{_percent(abs(change))} {'less' if change >= 0 else 'more'}"
 
 
-def decision_words(d: DecisionRecord) -> str:
-    """A try, keep, revert or restore in sentences."""
+def replaced(d: DecisionRecord, trial: DecisionRecord | None) -> str:
+    """The plan that a decision puts another in the place of.
+
+    `plan_before` is that of the epoch that ends: for a keep or restore, the plan on trial itself. What it replaces is
+    what was in force before `trial`, the last trial before it.
+    """
+    if d.action in ("keep", "restore") and trial is not None and trial.plan_after == d.plan_after:
+        return trial.plan_before
+    return d.plan_before
+
+
+def last_trials(run: Run) -> Iterator[tuple[DecisionRecord, DecisionRecord | None]]:
+    """Each decision with the trial that was on when it was made."""
+    trial: DecisionRecord | None = None
+    for decision in run.decisions:
+        yield decision, trial
+        if decision.action != "hold":
+            trial = decision if decision.action == "try" else None
+
+
+def reroute_words(d: DecisionRecord) -> str:
+    """Which flows got a new connection."""
+    verb = "gets a new connection, which" if len(d.reroutes) == 1 else "get new connections, which"
+    flows = "The flow" if len(d.reroutes) == 1 else "The flows"
+    return f"{flows} {', '.join(d.reroutes)} {verb} the network may put on another path."
+
+
+def decision_words(d: DecisionRecord, trial: DecisionRecord | None = None) -> str:
+    """A try, keep, revert or restore in sentences; `trial` is the one that it judges."""
     if d.action == "try":
         return _trial(d)
+    before = replaced(d, trial)
     if d.action == "keep":
-        return f"Kept {d.plan_after}: {_end(d.reason)} {_measured(d)}".strip()
+        instead = f" instead of {before}" if before not in ("", d.plan_after) else ""
+        return f"Kept {d.plan_after}{instead}: {_end(d.reason)} {_measured(d)}".strip()
     if d.action == "revert":
         text = f"Reverted from {d.plan_before} to {d.plan_after} from operation {d.from_operation}: {_end(d.reason)}"
         return f"{text} {_measured(d)}".strip()
-    came = f" (from {d.plan_before})" if d.plan_before not in ("", d.plan_after) else ""
+    came = f" (from {before})" if before not in ("", d.plan_after) else ""
     return f"Back to the idle plan {d.plan_after}{came}: {_end(d.reason)} {_measured(d)}".strip()
 
 
@@ -272,21 +312,47 @@ def _option(option: OptionRecord) -> str:
 def _verdict(run: Run, reaction: Reaction) -> str:
     span = reaction.span
     text = f"{span.what} ({span.begin_s:.1f} s to {span.end_s:.1f} s):" if span.known else f"{_about(span)}:"
-    tuned = bool(run.decisions)
     if reaction.detection_s is None or reaction.detected_s is None:
-        return f"{text} not detected." if tuned else f"{text} nobody looked."
+        return f"{text} not detected." if run.decisions else f"{text} nobody looked."
     if span.known:
-        text += f" detected after {reaction.detection_s:.1f} s"
-        text += {True: ", and the blame was right", False: ", but the blame was wrong", None: ""}[reaction.blame_right]
-        text += f" (named: {', '.join(reaction.blamed)})."
+        text += f" {_blame(reaction)}"
     if reaction.reaction_s is None:
         text += " No other plan was kept while it lasted."
     else:
         between = reaction.better_after_operations or 0
-        text += f" The better plan was in force after {reaction.reaction_s:.1f} s ({_count(between, 'operation')})."
+        text += f" The better plan was in force after {reaction.reaction_s:.1f} s ({_count(between, 'operation')})"
+        text += f"; its trial was based on {_grounds(reaction)}." if reaction.better_grounds else "."
     if reaction.recovery_s is not None:
         text += f" Back on the idle plan {reaction.recovery_s:.1f} s after its end."
+    elif reaction.away and span.end_s < run.end_s:
+        text += " Not back on the idle plan when the run ended."
     return text
+
+
+def _blame(reaction: Reaction) -> str:
+    """How long detection took, and which of the named links were right."""
+    right, wrong = reaction.named_right, reaction.named_wrong
+    if reaction.blame_right is None:
+        return f"detected after {reaction.detection_s:.1f} s (named: {', '.join(reaction.blamed)})."
+    if reaction.named_right_s is None:
+        return (
+            f"something was seen after {reaction.detection_s:.1f} s, but the right link was not named; "
+            f"wrong: {', '.join(wrong)}."
+        )
+    text = f"detected after {reaction.detection_s:.1f} s. "
+    text += f"{_count(len(right) + len(wrong), 'link')} named while it lasted: {len(right)} right "
+    text += f"({', '.join(right)}; first after {reaction.named_right_s - reaction.span.begin_s:.1f} s), "
+    return text + f"{len(wrong)} wrong" + (f" ({', '.join(wrong)})." if wrong else ".")
+
+
+def _grounds(reaction: Reaction) -> str:
+    """What the better plan's trial was based on."""
+    told = []
+    for ground in reaction.better_grounds:
+        share = f" at {_percent(ground.share)}" if ground.share is not None else ""
+        judged = "right" if ground.link in reaction.named_right else "wrong"
+        told.append(f"{ground.link}{share}" + (f" ({judged})" if reaction.blame_right is not None else ""))
+    return " and ".join(told)
 
 
 def _about(span: Span) -> str:
@@ -301,6 +367,10 @@ def _closing(run: Run, figures: Summary) -> list[str]:
     else:
         opening = f"No congestion was found in {figures.total_s:.1f} s"
     lines = [f"{opening}; {_count(figures.switches, 'change')} of plan."]
+    if run.events and run.decisions:
+        false = false_findings(run)
+        named = ", ".join(f"{f.name} at {f.begin_s:.1f} s" for f in false)
+        lines.append(f"False findings outside of events: {len(false)}{f' ({named})' if named else ''}.")
     if figures.before_Bps is not None:
         when = " before congestion" if run.congested() else ""
         lines.append(f"algbw{when}: {rate_MB(figures.before_Bps)} (median).")
@@ -312,13 +382,14 @@ def _closing(run: Run, figures: Summary) -> list[str]:
             text += f", {rate_MB(figures.new_plan_Bps)} with the chosen one {gain}"
         lines.append(text + ".")
     elif figures.new_plan_Bps is not None:
-        lines.append(f"Under congestion: {rate_MB(figures.new_plan_Bps)} with the chosen plan.")
+        count = _count(figures.new_plan_operations, "operation")
+        lines.append(f"Under congestion: {rate_MB(figures.new_plan_Bps)} with the chosen plan ({count}).")
     if figures.after_Bps is not None:
         lines.append(f"After it: {rate_MB(figures.after_Bps)}.")
     if figures.limit_share is not None:
         under = figures.old_plan_Bps is not None or figures.new_plan_Bps is not None
         when = "under congestion it" if under else "it"
-        lines.append(f"Distance to the limit: {when} reached {_percent(figures.limit_share)} of what any plan can.")
+        lines.append(f"Distance to the limit (estimate): {when} reached {_percent(figures.limit_share)}. {LIMIT_NOTE}")
     if run.failures:
         lines.append(f"{_count(len(run.failures), 'failure')} recorded.")
     return lines

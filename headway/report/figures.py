@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from headway.decide.journal import DecisionRecord, OperationRecord
+from headway.decide.journal import DecisionRecord, FindingRecord, OperationRecord
 from headway.report.runs import Run, Span, merged
 
 _LINK = re.compile(r"(rack )?(uplink|downlink) of (.+)", re.IGNORECASE)
@@ -56,16 +56,29 @@ def event_links(event: Span) -> set[tuple[str, str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Ground:
+    """A link that a trial was based on, and how much of its usual capacity it gave then; None where unknown."""
+
+    link: str
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Reaction:
     """How a run answered one event or one finding. Times are seconds since the run's start, None: never.
 
     Attributes:
         span: what happened.
-        detected_s: when the first decision saw something wrong.
+        detected_s: when the first decision saw something wrong; the first that names the event's link, if any does.
         blamed: the links it named then.
         blame_right: whether one of them is the event's; None where the truth is unknown, or nothing was found.
+        named_right: the event's links that were named while it lasted; empty where the truth is unknown.
+        named_wrong: other links that were named while it lasted; empty where the truth is unknown.
+        named_right_s: when one of `named_right` was named first.
         better_s: when the plan that was kept took effect.
-        better_after_operations: operations that began between the event and that moment.
+        better_after_operations: main operations that began between the event and that moment.
+        better_grounds: what the trial of that plan was based on.
+        away: whether a plan other than the idle one was in force at the end.
         back_s: when the idle plan was in force again after the end, None where it never left or never came back.
     """
 
@@ -73,8 +86,13 @@ class Reaction:
     detected_s: float | None
     blamed: tuple[str, ...]
     blame_right: bool | None
+    named_right: tuple[str, ...]
+    named_wrong: tuple[str, ...]
+    named_right_s: float | None
     better_s: float | None
     better_after_operations: int | None
+    better_grounds: tuple[Ground, ...]
+    away: bool
     back_s: float | None
 
     @property
@@ -106,25 +124,36 @@ def _reaction(run: Run, span: Span) -> Reaction:
     # A finding from before the event must not count as its detection, unless it names the event's own link.
     first = next((d for d in seen if any(link_key(f.link) in right for f in d.findings)), seen[0] if seen else None)
     blamed = tuple(f.link for f in first.findings) if first is not None else ()
-    blame_right = None
-    if span.known and right and first is not None:
-        blame_right = any(link_key(link) in right for link in blamed)
+    judged = span.known and bool(right)
+    named: dict[str, float] = {}
+    for decision in seen if judged else ():
+        for finding in decision.findings:
+            named.setdefault(finding.link, decision.t_s - run.zero_s)
+    named_right = tuple(link for link in named if link_key(link) in right)
     better = _first_kept(during, run.decisions)
-    better_s = run.in_force_s(better) if better is not None else None
     between = None
     if better is not None:
-        rank = min((o.rank for o in run.operations), default=0)
-        began = {o.operation for o in run.operations if o.rank == rank and run.began_s(o) >= begin_s}
+        began = [o.operation for o in run.main_operations() if run.began_s(o) >= begin_s]
         between = sum(1 for number in began if number < better.from_operation)
+    away = _away(run, end_s)
     return Reaction(
         span=span,
         detected_s=first.t_s - run.zero_s if first is not None else None,
         blamed=blamed,
-        blame_right=blame_right,
-        better_s=better_s,
+        blame_right=any(link_key(link) in right for link in blamed) if judged and first is not None else None,
+        named_right=named_right,
+        named_wrong=tuple(link for link in named if link not in named_right),
+        named_right_s=min((named[link] for link in named_right), default=None),
+        better_s=run.in_force_s(better) if better is not None else None,
         better_after_operations=between,
-        back_s=_back(run, end_s),
+        better_grounds=tuple(_ground(f) for f in better.findings) if better is not None else (),
+        away=away,
+        back_s=_back(run, end_s) if away else None,
     )
+
+
+def _ground(finding: FindingRecord) -> Ground:
+    return Ground(finding.link, finding.capacity_Bps / finding.baseline_Bps if finding.baseline_Bps > 0 else None)
 
 
 def _first_kept(during: Sequence[DecisionRecord], decisions: Sequence[DecisionRecord]) -> DecisionRecord | None:
@@ -139,11 +168,13 @@ def _first_kept(during: Sequence[DecisionRecord], decisions: Sequence[DecisionRe
     return None
 
 
+def _away(run: Run, end_s: float) -> bool:
+    settled = [d for d in run.decisions if d.action in ("keep", "revert", "restore") and d.t_s - run.zero_s <= end_s]
+    return bool(settled) and settled[-1].plan_after not in idle_plans(run)
+
+
 def _back(run: Run, end_s: float) -> float | None:
     """When the idle plan took over for good after `end_s`: the begin of the trial that a restore confirms."""
-    settled = [d for d in run.decisions if d.action in ("keep", "revert", "restore") and d.t_s - run.zero_s <= end_s]
-    if not settled or settled[-1].plan_after in idle_plans(run):
-        return None
     restore = next((d for d in run.decisions if d.action == "restore" and d.t_s - run.zero_s > end_s), None)
     if restore is None:
         return None
@@ -152,10 +183,29 @@ def _back(run: Run, end_s: float) -> float | None:
     return max(run.in_force_s(confirmed), end_s)
 
 
+def false_findings(run: Run) -> list[Span]:
+    """Findings that began outside of every event; empty where no event is known: the truth is not.
+
+    A decision speaks of the epoch that it ends, so a finding counts as an event's if that epoch saw it.
+    """
+    if not run.events:
+        return []
+    made = sorted(d.t_s - run.zero_s for d in run.decisions)
+
+    def outside(found: Span) -> bool:
+        epoch_began_s = max((t for t in made if t < found.begin_s), default=0.0)
+        return not any(e.begin_s <= found.begin_s and epoch_began_s <= e.end_s for e in run.events)
+
+    return [found for found in run.found() if outside(found)]
+
+
 def idle_plans(run: Run) -> set[str]:
-    """The plans in use before anything was tried: one for each size."""
+    """The plans that main operations had before anything was tried: one for each size.
+
+    Plans of other collectives and of small operations do not count: one of them may be chosen for the main ones.
+    """
     trial = next((d.from_operation for d in run.decisions if d.action == "try"), None)
-    plans = {o.plan for o in run.operations if trial is None or o.operation < trial}
+    plans = {o.plan for o in run.main_operations() if trial is None or o.operation < trial}
     return plans | ({run.first_plan} if run.first_plan else set())
 
 
@@ -171,14 +221,16 @@ class Summary:
     Attributes:
         before_Bps: before the first congestion.
         old_plan_Bps: under congestion, with the idle plan.
-        new_plan_Bps: under congestion, with a plan that was chosen; failed trials are left out.
+        new_plan_Bps: under congestion, with another plan than the idle one; trials that were not kept are left out.
         after_Bps: after the last congestion.
         limit_share: median of limit over duration of the operations behind `new_plan_Bps` (else `old_plan_Bps`,
-            else `before_Bps`): 1.0 is the most that any plan can reach.
+            else `before_Bps`). The limit is an estimate: it counts a neighbour at what it sends or at what the
+            detector last measured, and what a neighbour's packets lose is more room, so it may exceed 1.
         congested_s: time under congestion.
         total_s: length of the run.
         switches: changes of plan.
         known: whether congestion comes from the lab's events rather than from findings.
+        false_findings: findings that began outside of every event; 0 where no event is known.
         old_plan_operations, new_plan_operations: how many operations `old_plan_Bps` and `new_plan_Bps` rest on.
     """
 
@@ -191,6 +243,7 @@ class Summary:
     total_s: float
     switches: int
     known: bool
+    false_findings: int
     old_plan_operations: int
     new_plan_operations: int
 
@@ -237,23 +290,23 @@ def summarise(run: Run) -> Summary:
         total_s=run.end_s,
         switches=switches(run),
         known=bool(run.events),
+        false_findings=len(false_findings(run)),
         old_plan_operations=len(old),
         new_plan_operations=len(new),
     )
 
 
 def _on_trial(run: Run) -> set[int]:
-    """Operations that ran under a trial that was reverted afterwards."""
+    """Operations that ran under a trial that was not kept: reverted, replaced by another, or open to the end."""
     trial: int | None = None
     failed: set[int] = set()
     for decision in run.decisions:
-        if decision.action == "try":
-            trial = decision.from_operation
-        elif trial is not None and decision.action in ("revert", "restore"):
+        if trial is not None and decision.action in ("try", "revert", "restore"):
             failed.update(range(trial, decision.from_operation))
-            trial = None
-        elif decision.action == "keep":
-            trial = None
+        if decision.action != "hold":
+            trial = decision.from_operation if decision.action == "try" else None
+    if trial is not None:
+        failed.update(o.operation for o in run.operations if o.operation >= trial)
     return failed
 
 

@@ -11,7 +11,7 @@ from headway.collectives.plan import Plan, PlanError
 from headway.collectives.plan_codec import decode
 from headway.decide.journal import DecisionRecord
 from headway.report.chart import Chart, Mark, Series, Shade, asset, draw_chart
-from headway.report.explain import decision_words, tell
+from headway.report.explain import LIMIT_NOTE, decision_words, last_trials, reroute_words, tell
 from headway.report.figures import algbw_Bps, limit_of, link_key, reactions, share_limits, summarise
 from headway.report.graph import draw_plan
 from headway.report.heatmap import draw_heatmap
@@ -33,7 +33,7 @@ def render_page(runs: Sequence[Run], *, results: Sequence[ResultRow] = (), title
         beside = " Runs are laid side by side so that their first events begin together." if len(runs) > 1 else ""
         parts.append(
             f'<p class="note">Each dot is one operation. Shaded: what was done to the network.{beside} '
-            "Marks below the plot are decisions; point at one to read it.</p>"
+            f"Marks below the plot are decisions; point at one to read it. {escape(LIMIT_NOTE)}</p>"
         )
     if results:
         parts.append("<h2>Bench</h2>" + result_tables(results))
@@ -85,8 +85,14 @@ def _same(a: Span, b: Span) -> bool:
 
 
 def marks_of(run: Run) -> list[Mark]:
-    """Its decisions other than holds, where they took effect, with their sentences."""
-    return [Mark(run.in_force_s(d), d.action, decision_words(d)) for d in run.decisions if d.action != "hold"]
+    """Its decisions other than holds, where they took effect, and its reroutes, with their sentences."""
+    marks: list[Mark] = []
+    for decision, trial in last_trials(run):
+        if decision.action != "hold":
+            marks.append(Mark(run.in_force_s(decision), decision.action, decision_words(decision, trial)))
+        if decision.reroutes:
+            marks.append(Mark(decision.t_s - run.zero_s, "reroute", reroute_words(decision)))
+    return marks
 
 
 def chart_of(runs: Sequence[Run], lead: Run) -> Chart:

@@ -130,6 +130,15 @@ class Run:
         index = bisect_left(self._numbers, (decision.from_operation, -inf))
         return max(self._numbers[index][1], made_s) if index < len(self._numbers) else made_s
 
+    def has_main(self, first: int, end: int) -> bool:
+        """Whether operations `first` to `end` - 1 have a main one; True where none of them was recorded."""
+        known = [number for number, _ in self._numbers if first <= number < end]
+        return not known or any(number in self._main_numbers for number in known)
+
+    @cached_property
+    def _main_numbers(self) -> frozenset[int]:
+        return frozenset(o.operation for o in self.main_operations())
+
     @cached_property
     def _begins(self) -> list[tuple[float, int]]:
         return sorted((self.began_s(o), o.operation) for o in self.operations)
@@ -151,9 +160,10 @@ class Run:
 
     def congested(self) -> tuple[Span, ...]:
         """When the network was in trouble: the lab's events if there are any, else what the detector found."""
-        return self.events or self._found()
+        return self.events or self.found()
 
-    def _found(self) -> tuple[Span, ...]:
+    def found(self) -> tuple[Span, ...]:
+        """What the detector found: each link from the first decision that names it to the first that does not."""
         spans: list[Span] = []
         opened: dict[str, tuple[float, str]] = {}
         for decision in self.decisions:

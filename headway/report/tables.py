@@ -8,7 +8,7 @@ from html import escape
 
 from headway.cluster.units import format_bytes, format_time
 from headway.decide.journal import DecisionRecord
-from headway.report.explain import Moment, Story, rate_MB
+from headway.report.explain import LIMIT_NOTE, Moment, Story, last_trials, rate_MB, replaced, reroute_words
 from headway.report.figures import Reaction, Summary
 from headway.report.runs import Run
 
@@ -42,7 +42,7 @@ def tiles(figures: Summary, seen: Sequence[Reaction]) -> str:
         parts.append(_tile("under it, chosen plan", _rate(figures.new_plan_Bps), gain, good=good))
         parts.append(_tile("after it", _rate(figures.after_Bps)))
     limit = f"{figures.limit_share * 100:.0f} %" if figures.limit_share is not None else "–"
-    parts.append(_tile("of the limit of any plan", limit, "under congestion" if seen else ""))
+    parts.append(_tile("of the limit (estimate)", limit, "under congestion" if seen else ""))
     if seen:
         first = next((r for r in seen if r.reaction_s is not None), None)
         if first is not None and first.reaction_s is not None:
@@ -92,25 +92,28 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Itera
 
 def decision_table(run: Run) -> str:
     """Every decision that changed or judged a plan; holds are only counted."""
-    shown = [d for d in run.decisions if d.action != "hold"]
+    shown = [(d, trial) for d, trial in last_trials(run) if d.action != "hold" or d.reroutes]
     holds = len(run.decisions) - len(shown)
     note = f'<p class="note">{holds} more epochs ended with holding the plan.</p>' if holds else ""
     if not shown:
         return note or '<p class="note">No decision was recorded.</p>'
-    heads = ["at", "from op", "what", "plan and reason", "predicted", "measured", "before", "limit", "of limit"]
-    return table(heads, (_decision_cells(run, d) for d in shown), numbers=(0, 1, 4, 5, 6, 7, 8)) + note
+    heads = ["at", "from op", "what", "plan and reason", "predicted", "measured", "before", "limit (estimate)", "of it"]
+    cells = (_decision_cells(run, d, trial) for d, trial in shown)
+    return table(heads, cells, numbers=(0, 1, 4, 5, 6, 7, 8)) + note + f'<p class="note">{escape(LIMIT_NOTE)}</p>'
 
 
-def _decision_cells(run: Run, d: DecisionRecord) -> list[str]:
+def _decision_cells(run: Run, d: DecisionRecord, trial: DecisionRecord | None) -> list[str]:
     share = f"{d.limit_s / d.measured_s * 100:.0f} %" if d.limit_s and d.measured_s else "–"
     told = (f for f in d.findings if f.baseline_Bps and f.link not in d.reason)
     found = "; ".join(f"{f.link} at {f.capacity_Bps / f.baseline_Bps * 100:.0f} %" for f in told)
     reason = d.reason + (f" ({found})" if found else "")
-    change = d.plan_after if d.plan_before == d.plan_after else f"{d.plan_before} → {d.plan_after}"
+    reason += f" {reroute_words(d)}" if d.reroutes else ""
+    before = replaced(d, trial)
+    change = d.plan_after if before == d.plan_after else f"{before} → {d.plan_after}"
     return [
         f"{d.t_s - run.zero_s:.1f} s",
         str(d.from_operation),
-        badge(d.action),
+        badge(d.action) + (f" {badge('reroute')}" if d.reroutes else ""),
         f'{escape(change)}<br><span class="note">{escape(reason)}</span>',
         _time(d.predicted_s),
         _time(d.measured_s),
@@ -160,7 +163,7 @@ def failure_table(run: Run) -> str:
 def result_tables(rows: Sequence[ResultRow]) -> str:
     """A bench's results: one table for each condition, with a bar for algbw."""
     parts: list[str] = []
-    heads = ["size", "backend", "time", "algbw MB/s", "p99", "cv", "of limit", "wrong", "plan", "bottleneck"]
+    heads = ["size", "backend", "time", "algbw MB/s", "p99", "cv", "of limit (estimate)", "wrong", "plan", "bottleneck"]
     for condition in dict.fromkeys(r.condition for r in rows):
         for collective in dict.fromkeys(r.collective for r in rows if r.condition == condition):
             mine = [r for r in rows if r.condition == condition and r.collective == collective]

@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from headway.cli.explain import explain
-from headway.decide.journal import DroppedRecord, EventRecord, FailureRecord, OperationRecord, Record, to_line
+from headway.decide.journal import (
+    DecisionRecord,
+    DroppedRecord,
+    EventRecord,
+    FailureRecord,
+    OperationRecord,
+    Record,
+    to_line,
+)
 from headway.errors import UsageError
-from headway.report.explain import Story, tell
+from headway.report.explain import Story, reroute_words, tell
 from headway.report.runs import runs_of
 
 Write = Callable[[str, list[Record]], Path]
@@ -39,22 +47,96 @@ def test_the_story_of_the_made_up_run(records: list[Record]) -> None:
     assert "Also considered: chains over 7, host 3 last 1.37 s (held up by the uplink of host 0)" in trial
     assert re.search(r"Measured 2\.\d\d s per operation, \d % more than the", by_kind["revert"])
     assert re.search(
-        r"Kept chains over 7, host 3 last: .* 3 % more than predicted, 9\d % of the limit", by_kind["keep"]
+        r"Kept chains over 7, host 3 last instead of ring: .* 3 % more than predicted, 9\d % of the limit \(estimate\)",
+        by_kind["keep"],
     )
     assert "Held ring for 4 epochs" in by_kind["hold"]
-    assert told.timeline[-2].text.startswith("Back to the idle plan ring: ")
+    assert told.timeline[-2].text.startswith("Back to the idle plan ring (from chains over 7, host 3 last): ")
     assert not any(re.search(r"\.\.|\?\.|None|nan|  ", m.text) for m in told.timeline)
     (verdict,) = told.verdict
-    assert re.search(r"detected after 1\d\.\d s, and the blame was right \(named: downlink of host 3\)", verdict)
     assert re.search(
-        r"The better plan was in force after \d\d\.\d s \(15 operations\)\. Back on the idle plan", verdict
+        r"detected after 1\d\.\d s\. 1 link named while it lasted: 1 right "
+        r"\(downlink of host 3; first after 1\d\.\d s\), 0 wrong\. "
+        r"The better plan was in force after \d\d\.\d s \(15 operations\); "
+        r"its trial was based on downlink of host 3 at 51 % \(right\)\. Back on the idle plan",
+        verdict,
     )
     closing = " ".join(told.closing)
     assert "4 changes of plan" in closing
     assert re.search(
         r"6\.\d+ MB/s with the idle plan \(10 operations\), 11\.\d MB/s with the chosen one \(25\): \+7\d %", closing
     )
-    assert re.search(r"under congestion it reached 9\d % of what any plan can", closing)
+    assert re.search(
+        r"limit \(estimate\): under congestion it reached 9\d %\. The limit counts a neighbour at", closing
+    )
+    assert "False findings outside of events: 0." in closing
+
+
+def replaying(records: list[Record], **changes: DecisionRecord) -> list[Record]:
+    """The records with the first decision of an action changed."""
+    left = dict(changes)
+    return [left.pop(r.action, r) if isinstance(r, DecisionRecord) else r for r in records]
+
+
+def test_right_and_wrong_links_are_told_apart(records: list[Record]) -> None:
+    trial = next(r for r in records if isinstance(r, DecisionRecord) and r.action == "try")
+    (found,) = trial.findings
+    other = found.model_copy(update={"link": "uplink of host 3", "capacity_Bps": found.baseline_Bps / 4})
+    changed: list[Record] = [
+        r.model_copy(update={"findings": [other, found]}) if isinstance(r, DecisionRecord) and r.findings else r
+        for r in records
+    ]
+    (verdict,) = story(changed).verdict
+    assert "2 links named while it lasted: 1 right (downlink of host 3; first after" in verdict
+    assert "1 wrong (uplink of host 3)" in verdict
+    assert "based on uplink of host 3 at 25 % (wrong) and downlink of host 3 at 51 % (right)" in verdict
+    changed = [
+        r.model_copy(update={"findings": [other]}) if isinstance(r, DecisionRecord) and r.findings else r
+        for r in records
+    ]
+    (verdict,) = story(changed).verdict
+    assert re.search(r"seen after 1\d\.\d s, but the right link was not named; wrong: uplink of host 3\.", verdict)
+
+
+def test_findings_outside_of_events_are_counted(records: list[Record]) -> None:
+    trial = next(r for r in records if isinstance(r, DecisionRecord) and r.findings)
+    hold = next(r for r in records if isinstance(r, DecisionRecord) and r.action == "hold")
+    told = story(replaying(records, hold=hold.model_copy(update={"findings": trial.findings})))
+    (line,) = [line for line in told.closing if line.startswith("False")]
+    assert re.fullmatch(r"False findings outside of events: 1 \(downlink of host 3 at \d\.\d s\)\.", line)
+    assert told.summary is not None
+    assert told.summary.false_findings == 1
+
+
+def test_new_connections_are_told(records: list[Record]) -> None:
+    hold = next(r for r in records if isinstance(r, DecisionRecord) and r.action == "hold")
+    told = story(replaying(records, hold=hold.model_copy(update={"reroutes": ["rank 4 to rank 3"]})))
+    (moment,) = [m for m in told.timeline if m.kind == "reroute"]
+    assert moment.text.startswith("The flow rank 4 to rank 3 gets a new connection")
+    both = hold.model_copy(update={"reroutes": ["rank 4 to rank 3", "rank 1 to rank 3"]})
+    assert reroute_words(both).startswith("The flows rank 4 to rank 3, rank 1 to rank 3 get new connections")
+
+
+def test_epochs_of_small_operations_alone_are_left_out() -> None:
+    def op(number: int, size_bytes: int, plan: str) -> OperationRecord:
+        return OperationRecord(
+            t_s=float(number), rank=0, operation=number, collective="all_reduce", size_bytes=size_bytes, plan=plan,
+            duration_s=0.5,
+        )  # fmt: skip
+
+    def hold(epoch: int, t_s: float, plan: str, start: int, measured_s: float) -> DecisionRecord:
+        return DecisionRecord(
+            t_s=t_s, epoch=epoch, action="hold", reason="no congestion", from_operation=start, plan_before=plan,
+            plan_after=plan, measured_s=measured_s,
+        )  # fmt: skip
+
+    told = story(
+        [
+            op(1, 1 << 20, "ring"), hold(0, 1.1, "ring", 2, 0.5), op(2, 1000, "direct"), hold(1, 2.1, "direct", 3, 0.1),
+            op(3, 1 << 20, "ring"), hold(2, 3.1, "ring", 4, 0.5),
+        ]
+    )  # fmt: skip
+    assert [m.text for m in told.timeline] == ["Held ring for 2 epochs: no congestion. 500.0 ms per operation."]
 
 
 def test_a_range_of_operations(records: list[Record]) -> None:
@@ -106,10 +188,10 @@ def test_the_command_prints_it(records: list[Record], write_journal: Write, caps
     job, lab = write_journal("job.jsonl", rest), write_journal("lab.jsonl", events)
     explain([job, lab])
     text = " ".join(capsys.readouterr().out.split())
-    assert "the blame was right" in text
+    assert "1 right (downlink of host 3;" in text
     assert "Kept chains over 7, host 3 last" in text
     explain([job])
-    assert "the blame was right" not in capsys.readouterr().out
+    assert "1 right" not in capsys.readouterr().out
 
 
 def test_the_command_prints_json(

@@ -159,6 +159,29 @@ def test_a_run_without_limits_takes_those_of_the_same_events(records: list[Recor
     assert not chart_of([tuned], tuned).limit
 
 
+def test_keeps_and_returns_say_what_they_replace_and_reroutes_are_marked(records: list[Record]) -> None:
+    changed: list[Record] = [
+        r.model_copy(update={"reroutes": ["rank 4 to rank 3"]})
+        if isinstance(r, DecisionRecord) and (r.action, r.reason) == ("hold", "no better plan")
+        else r
+        for r in records
+    ]
+    page = page_of(("run", changed))
+    assert "ring → chains over 7, host 3 last<br>" in page
+    assert "chains over 7, host 3 last → ring<br>" in page
+    assert "The flow rank 4 to rank 3 gets a new connection" in page
+    (run,) = runs_of([("run", changed)])
+    assert sum(mark.kind == "reroute" for mark in chart_of([run], run).marks) == 4
+
+
+def test_the_limit_is_called_an_estimate_wherever_it_is_shown(records: list[Record]) -> None:
+    page = page_of(("run", records))
+    assert ">limit (estimate)</text>" in page
+    assert "of the limit (estimate)</div>" in page
+    assert "a little above 100 % can be read" in page
+    assert "any plan" not in page
+
+
 def test_ranks_behind_a_blamed_rack_or_path_are_found(records: list[Record]) -> None:
     start = next(r for r in records if isinstance(r, StartRecord))
     racked = start.model_copy(update={"racks": [f"rack {r // 4}" for r in range(8)]})

@@ -14,7 +14,15 @@ from headway.decide.journal import (
     Record,
     StartRecord,
 )
-from headway.report.figures import event_links, limit_of, link_key, reactions, summarise, switches
+from headway.report.figures import (
+    event_links,
+    false_findings,
+    limit_of,
+    link_key,
+    reactions,
+    summarise,
+    switches,
+)
 from headway.report.runs import Run, Span, aligned, merged, runs_of
 
 
@@ -190,6 +198,47 @@ def test_a_second_event_finds_the_chosen_plan_in_force() -> None:
     assert figures.new_plan_Bps == pytest.approx(2**21)
     first, second = reactions(run)
     assert (first.better_after_operations, second.better_after_operations) == (2, None)
+
+
+def test_a_plan_of_another_collective_or_of_small_operations_is_no_idle_plan() -> None:
+    broadcast = op(0, 1.0, plan="chain").model_copy(update={"collective": "broadcast"})
+    records: list[Record] = [
+        broadcast, op(1, 2.0), op(2, 3.0, size=1000, plan="chain"), event(3.0, "begin"),
+        op(3, 4.0), op(4, 5.0, size=1000),
+        decision(0, 5.0, "try", "ring", "chain", 5, "downlink of host 3"), op(5, 5.5, plan="chain", duration_s=0.5),
+        decision(1, 5.5, "keep", "chain", "chain", 6, "downlink of host 3"), op(6, 6.0, plan="chain", duration_s=0.5),
+        event(6.0, "end"), decision(2, 6.0, "try", "chain", "ring", 7), op(7, 7.0),
+        decision(3, 7.0, "restore", "ring", "ring", 8), op(8, 8.0),
+    ]  # fmt: skip
+    run = one(records)
+    figures = summarise(run)
+    assert (figures.old_plan_operations, figures.new_plan_operations) == (1, 2)
+    assert figures.gain == pytest.approx(1.0)
+    (reaction,) = reactions(run)
+    assert reaction.away
+    assert reaction.recovery_s == 0.0, "the summary does not contradict the restore"
+    assert reaction.better_after_operations == 1, "the small one does not count"
+
+
+def test_a_trial_without_a_verdict_counts_for_nothing() -> None:
+    records: list[Record] = [
+        op(0, 1.0), event(1.0, "begin"), op(1, 2.0),
+        decision(0, 2.0, "try", "ring", "chains", 2, "downlink of host 3"), op(2, 3.0, plan="chains"),
+        decision(1, 3.0, "try", "chains", "tree", 3, "downlink of host 3"), op(3, 4.0, plan="tree"),
+    ]  # fmt: skip
+    figures = summarise(one(records))
+    assert (figures.old_plan_operations, figures.new_plan_operations) == (1, 0)
+
+
+def test_a_finding_of_the_epoch_in_which_the_event_ended_is_not_false() -> None:
+    records: list[Record] = [
+        op(0, 1.0), event(1.0, "begin"), op(1, 2.0), decision(0, 2.0, "hold", "ring", "ring", 2), op(2, 3.0),
+        event(3.0, "end"), decision(1, 3.5, "hold", "ring", "ring", 3, "downlink of host 3"), op(3, 4.0),
+        decision(2, 4.5, "hold", "ring", "ring", 4, "downlink of host 3", "uplink of host 1"), op(4, 5.0),
+    ]  # fmt: skip
+    assert [span.name for span in false_findings(one(records))] == ["uplink of host 1"]
+    calm: list[Record] = [r for r in records if not isinstance(r, EventRecord)]
+    assert false_findings(one(calm)) == [], "without events nobody knows"
 
 
 def test_a_wrong_blame_is_called_wrong() -> None:
