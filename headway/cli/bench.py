@@ -91,8 +91,10 @@ def bench(
     journals = str(journal.resolve()) if journal is not None else ""
     if output_file is not None and not output_file.parent.is_dir():
         raise UsageError(f"there is no folder {output_file.parent}", where="-J")
+    # What cannot be measured is refused before anything starts.
     if in_job:
-        request.cells(int(os.environ["WORLD_SIZE"]))  # what cannot be measured is refused before anything starts
+        if os.environ.get("WORLD_SIZE", "").isdigit():  # else joining says what is wrong with it
+            request.cells(int(os.environ["WORLD_SIZE"]))
         place = in_this_job(request.backends, timeout_s=timeout_s, journals=journals)
     elif scenario:
         request.cells(len(load_scenario(scenario).host_names))

@@ -110,6 +110,13 @@ def test_bench_refuses_before_anything_starts(
     assert captured.out == ""
 
 
+def test_bench_in_a_job_refuses_it_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main.run(["bench", "broadcast", "-r", "2"]) == 2
+    assert capsys.readouterr().err == "headway: --root: root 2 is no rank of 2\n"
+
+
 @pytest.mark.ranks
 def test_bench_on_loopback_prints_rows_and_writes_json(tmp_path: Path) -> None:
     from headway.bench.results import load
