@@ -15,6 +15,8 @@ from headway.errors import UsageError
 
 PREFIX = "HEADWAY_"
 POLICIES = ("packing", "react", "off")
+CLOSE = 0.65
+"""How like a known name an unknown one must be, without the prefix, to pass for a slip of the pen."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Settings:
         interface: network interface, or address, to listen on and to send from; empty: the one towards the store.
         congestion_control: TCP congestion control of our sockets; empty: the system's default.
         journal: file that rank 0 writes its journal to; empty: none.
-        chunk: largest piece that is sent, received and reduced at once, e.g. `256KiB`; empty: chosen per operation.
+        chunk: largest piece that is sent, received and reduced at once, e.g. `256KiB`, at least 4 KiB; empty: chosen
+            per operation.
         plan: hold this one family from the start: `ring`, `direct`, `double-tree`, `star`; empty: chosen by prediction.
         flight_recorder: path prefix; each rank writes `<prefix><rank>` when an operation fails or the group ends.
     """
@@ -51,8 +54,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
             continue
         field = known.get(name)
         if field is None:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+            rests = [other.removeprefix(PREFIX) for other in known]
+            close = difflib.get_close_matches(name.removeprefix(PREFIX), rests, n=1, cutoff=CLOSE)
+            hint = f"did you mean {PREFIX}{close[0]}?" if close else f"known: {', '.join(sorted(known))}"
             warnings.warn(f"unknown variable {name} is ignored ({hint})", stacklevel=2)
             continue
         values[field.name] = _flag(name, text) if isinstance(field.default, bool) else text
