@@ -29,7 +29,9 @@ from math import sqrt
 import numpy as np
 
 from headway.cluster.model import Cluster
+from headway.cluster.units import format_bytes, parse_bytes
 from headway.collectives.plan import Collective, Plan
+from headway.errors import UsageError
 
 LEAST_BYTES = 16 * 1024
 MOST_BYTES = 512 * 1024
@@ -40,6 +42,21 @@ HANDLING_S = 50e-6
 
 LOCAL_BPS = 4e9
 """What ranks of one machine reach between each other."""
+
+
+SET_LEAST_BYTES = 4096
+"""The least that a user may set: smaller pieces only cost time, and one below an element cannot be reduced."""
+
+
+def chunk_from_setting(text: str) -> int | None:
+    """HEADWAY_CHUNK in bytes; None when it is empty. UsageError when it is no size, or below `SET_LEAST_BYTES`."""
+    if not text:
+        return None
+    size_bytes = parse_bytes(text, where="HEADWAY_CHUNK")
+    if size_bytes < SET_LEAST_BYTES:
+        hint = f"at least {format_bytes(SET_LEAST_BYTES)}"
+        raise UsageError(f"{text!r} is too small", where="HEADWAY_CHUNK", hint=hint)
+    return size_bytes
 
 
 def link_rate_Bps(cluster: Cluster) -> float:

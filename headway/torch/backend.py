@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import PrefixStore, Store
 
+from headway.collectives.chunking import chunk_from_setting
 from headway.collectives.communicator import Communicator
 from headway.decide.journal import Journal, Record
 from headway.decide.journal_file import FileJournal
@@ -17,6 +18,7 @@ from headway.errors import UsageError
 from headway.settings import Settings, from_environment
 from headway.torch.delegate import create_gloo
 from headway.torch.engine import Engine
+from headway.torch.generation import agree
 from headway.torch.own import OwnCollectives
 from headway.torch.peers import cluster_of, describe_self, exchange
 from headway.torch.process_group import GroupParts, HeadwayProcessGroup
@@ -97,8 +99,12 @@ def make_group(
         settings: the user's.
     """
     size = len(ranks)
+    chunk_from_setting(settings.chunk)  # a wrong one is better told before the ranks meet
     options = tcp_options(settings, store, timeout)
-    address = local_address(options)
+    address = _address(options)
+    meeting = StoreRendezvous(store, "headway/meeting")
+    generation = agree(meeting, rank=rank, size=size, group=label, timeout_s=timeout.total_seconds())
+    store = PrefixStore(f"headway/{generation}", store)
     engine = None
     if size > 1:
         engine = _open_engine(store, rank=rank, size=size, label=label, settings=settings, options=options)
@@ -161,6 +167,14 @@ def tcp_options(settings: Settings, store: Store, timeout: timedelta) -> TcpOpti
     )
 
 
+def _address(options: TcpOptions) -> str:
+    """`local_address`, whose mistakes come from the variable here."""
+    try:
+        return local_address(options)
+    except UsageError as error:
+        raise UsageError(error.what, where="HEADWAY_INTERFACE", hint=error.hint) from None
+
+
 def _only_ipv6(interface: str, towards: str) -> bool:
     """Whether an IPv4 address is not to be had on `interface` (or towards the host), so that IPv6 it is."""
     if not interface:
@@ -178,13 +192,24 @@ def _only_ipv6(interface: str, towards: str) -> bool:
     return False
 
 
+_VARIABLES = {"interface": "HEADWAY_INTERFACE", "congestion_control": "HEADWAY_CONGESTION_CONTROL"}
+"""The transport's option -> what the user of this backend sets it with."""
+
+
 def _open_engine(store: Store, *, rank: int, size: int, label: str, settings: Settings, options: TcpOptions) -> Engine:
     rendezvous = StoreRendezvous(store, "headway/engine")
-    mine = describe_self(local_address(options))
+    mine = describe_self(_address(options))
     peers = exchange(rendezvous, rank=rank, size=size, mine=mine, timeout_s=options.connect_timeout_s)
     file = FileJournal(settings.journal) if settings.journal and rank == 0 else None
     journal: Journal = file if file is not None else _NoJournal()
-    transport = TcpTransport(rank=rank, size=size, rendezvous=rendezvous, options=options, group=label)
+    try:
+        transport = TcpTransport(rank=rank, size=size, rendezvous=rendezvous, options=options, group=label)
+    except BaseException as error:
+        if file is not None:
+            file.close()
+        if isinstance(error, UsageError) and error.where in _VARIABLES:
+            raise UsageError(error.what, where=_VARIABLES[error.where], hint=error.hint) from None
+        raise
     try:
         engine = _JournalledEngine(
             transport, group=label, cluster=cluster_of(peers), settings=settings, journal=journal

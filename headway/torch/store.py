@@ -32,6 +32,10 @@ class StoreRendezvous:
         # The hex form survives stores that take text only.
         self._store.set(key, value.hex())
 
+    def peek(self, key: str) -> bytes | None:
+        """The value under `key` now, or None."""
+        return bytes.fromhex(self._store.get(key).decode()) if self._store.check([key]) else None
+
     def get(self, key: str, timeout_s: float) -> bytes:
         """The value under `key`; waits for it. DeadlineError after `timeout_s` names the key."""
         deadline_s = time.monotonic() + timeout_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -108,3 +109,29 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWAY_POLICY", "fastest")
     with pytest.raises(UsageError, match="HEADWAY_POLICY"):
         create_process_group(Options())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("HEADWAY_INTERFACE", "nosuch0", "no network interface 'nosuch0'"),
+        ("HEADWAY_INTERFACE", "192.0.2.1", "cannot listen on 192.0.2.1"),
+        ("HEADWAY_CONGESTION_CONTROL", "nosuch", "congestion control 'nosuch'"),
+        ("HEADWAY_CHUNK", "0B", r"'0B' is too small \(at least 4 KiB\)"),
+        ("HEADWAY_CHUNK", "4000B", "'4000B' is too small"),
+        ("HEADWAY_CHUNK", "65536", "'65536' has no unit"),
+    ],
+)
+def test_a_wrong_value_is_reported_under_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, says: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    store = HashStore()
+
+    def make(rank: int) -> None:
+        create_process_group(Options(store=store, group_rank=rank, group_size=2))
+
+    with ThreadPoolExecutor(2) as threads:
+        for made in [threads.submit(make, rank) for rank in range(2)]:
+            with pytest.raises(UsageError, match=rf"^{name}: {says}"):
+                made.result()
