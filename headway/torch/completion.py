@@ -34,11 +34,23 @@ class CompletionPool:
                 if self._idle >= len(self._work):
                     self._changed.notify()
                 else:
-                    thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    self._threads.add(thread)
-                    thread.start()
+                    self._start_thread()
                 return
         function()
+
+    def hand_over(self, function: Callable[[], None]) -> None:
+        """As `submit`, but never on the caller's thread: after `close` on a thread that ends with it."""
+        with self._changed:
+            if self._closed:
+                self._work.append(function)
+                self._start_thread()
+            else:
+                self.submit(function)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Finish what is queued and end the threads; one that is stuck in a callback ends when that returns."""

@@ -19,11 +19,13 @@ from torch._C._distributed_c10d import Backend as C10dBackend
 from torch.distributed import GroupName, ProcessGroup, Work
 
 from headway.torch import calls, other_devices
+from headway.torch.completion import CompletionPool
 from headway.torch.delegate import InnerGloo
 from headway.torch.eager import never_compiled
 from headway.torch.own import OwnCollectives
 from headway.torch.recording import Recording
-from headway.torch.work import NO_TIMEOUT, JoinedWork
+from headway.torch.relayed import RelayedWork
+from headway.torch.work import NO_TIMEOUT, CollectiveWork, JoinedWork
 
 CPU = torch.device("cpu")
 UNSET = timedelta(milliseconds=-1)
@@ -79,7 +81,8 @@ class HeadwayProcessGroup(ProcessGroup):
         parts.gloo.on_timeout = lambda timeout: _set_timeout(own, timeout)
         if parts.recording is not None:
             parts.own.on_failure = parts.recording.failed
-        self._finalizer = weakref.finalize(self, parts.own.close)
+        self._relays = CompletionPool(f"headway-relay-{parts.name}")
+        self._finalizer = weakref.finalize(self, _end, parts.own, self._relays)
 
     # What torch asks of any group.
 
@@ -190,6 +193,7 @@ class HeadwayProcessGroup(ProcessGroup):
             ProcessGroup._register_backend(group, torch.device(device_type), kind, backend)
 
     def _release(self) -> None:
+        self._relays.close()
         # gloo's sockets go with its last reference. Until then it would answer a peer that is still there.
         self._backends.clear()
         if self._parts.recording is not None:
@@ -201,6 +205,13 @@ class HeadwayProcessGroup(ProcessGroup):
             self._ready(tensors[0].device)
         return self._plain
 
+    def _relayed(self, work: Work, tensors: Sequence[Tensor]) -> Work:
+        """`work` itself, or around one of gloo's a work whose callbacks stay off gloo's threads."""
+        if isinstance(work, (CollectiveWork, JoinedWork, RelayedWork)):
+            return work
+        devices = {tensor.device.type for tensor in tensors} or set(self._backends)
+        return RelayedWork(work, self._relays) if devices == {"cpu"} else work
+
     def _noted(
         self,
         kind: str,
@@ -211,7 +222,8 @@ class HeadwayProcessGroup(ProcessGroup):
         *,
         peer: int | None = None,
     ) -> Work:
-        """Give `work` to the flight recorder, if there is one, and return it."""
+        """Give `work` to the flight recorder, if there is one, and return it as the user may have it."""
+        work = self._relayed(work, [*inputs, *outputs])
         recording = self._parts.recording
         if recording is not None:
             limit = timeout if timeout > NO_TIMEOUT else self._own.timeout
@@ -299,7 +311,7 @@ class HeadwayProcessGroup(ProcessGroup):
         pending = self._own.pending()
         work = self._plain.barrier(*args, **kwargs)
         if pending:
-            work = JoinedWork([*pending, work], tensors=[])
+            work = JoinedWork([*pending, self._relayed(work, [])], tensors=[])
         return self._noted("barrier", [], [], UNSET, work)
 
     def gather(self, *args: Any, **kwargs: Any) -> Work:
@@ -333,7 +345,11 @@ class HeadwayProcessGroup(ProcessGroup):
         return self._noted("recv", [], tensors, UNSET, work, peer=srcRank)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
-        return self._rest(tensors).recv_anysource(tensors, tag)
+        return self._relayed(self._rest(tensors).recv_anysource(tensors, tag), tensors)
+
+    def allgather_coalesced(self, *args: Any, **kwargs: Any) -> Work:
+        tensors = _all_tensors(args, kwargs)
+        return self._relayed(self._rest(tensors).allgather_coalesced(*args, **kwargs), tensors)
 
 
 def _all_tensors(*nested: object) -> list[Tensor]:
@@ -347,6 +363,12 @@ def _all_tensors(*nested: object) -> list[Tensor]:
         elif isinstance(entry, (list, tuple)):
             found += _all_tensors(*entry)
     return found
+
+
+def _end(own: OwnCollectives, relays: CompletionPool) -> None:
+    """What is left to do for a group that nobody destroyed."""
+    own.close()
+    relays.close()
 
 
 def _set_timeout(own: weakref.ref[OwnCollectives], timeout: timedelta) -> None:

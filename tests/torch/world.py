@@ -21,6 +21,7 @@ CONTEXT.set_forkserver_preload(
 )
 
 Body = Callable[..., Any]
+_KEPT: list[object] = []
 
 
 class WorldError(AssertionError):
@@ -125,6 +126,9 @@ def _rank_main(
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=group_timeout_s)
         )
+        if backend == "gloo":
+            # A callback on gloo's own thread must not be the last to hold the group: that aborts the process.
+            _KEPT.append(dist.group.WORLD)
         value = body(*args)
         if dist.is_initialized():
             dist.destroy_process_group()
