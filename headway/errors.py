@@ -40,5 +40,20 @@ class PeerLostError(TransportError):
     """A peer closed or reset its connection: the process ended, or its host did."""
 
 
+class MismatchError(TransportError):
+    """The ranks called different things where all must call the same.
+
+    Args:
+        what: who called what.
+        rank: the one rank that differs from all others, or None.
+        operation: as in `TransportError`.
+        number: of the operation in its group; -1 when unknown.
+    """
+
+    def __init__(self, what: str, *, rank: int | None = None, operation: str = "", number: int = -1) -> None:
+        super().__init__(what, rank=rank, operation=operation)
+        self.number = number
+
+
 class DeadlineError(TransportError):
     """A wait on another rank ran past its limit; names the rank and the operation waited for."""

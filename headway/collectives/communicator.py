@@ -27,13 +27,15 @@ from headway.collectives.control import Control, FailureNotice, Message
 from headway.collectives.coordinator import FIRST_EPOCH_WEIGHT, FIRST_LEAD_OPERATIONS, Coordinator
 from headway.collectives.executor import PipelinedExecutor
 from headway.collectives.liveness import LivenessMessage
+from headway.collectives.mismatch import MismatchWatch
 from headway.collectives.operation import Operation, OperationOutcome, Reducer
 from headway.collectives.plan import Collective
 from headway.collectives.plan_book import PlanBook
 from headway.collectives.plan_codec import encode
+from headway.collectives.sameness import Called, SamenessMessage
 from headway.collectives.watchdog import Watchdog
 from headway.decide.journal import FailureRecord, Journal, StartRecord
-from headway.errors import DeadlineError, HeadwayError, PeerLostError, TransportError
+from headway.errors import DeadlineError, HeadwayError, MismatchError, PeerLostError, TransportError
 from headway.observe.samples import FlowSample
 from headway.observe.summary import OperationSpan, summarise
 from headway.settings import Settings
@@ -67,6 +69,7 @@ class _Call:
     timeout_s: float
     label: str
     done: Callable[[OperationOutcome], None]
+    what: str
 
     @property
     def deadline_s(self) -> float:
@@ -99,6 +102,7 @@ class Communicator:
         )
         self._control = Control(transport, self._receive)
         self._watchdog = Watchdog(self._control, rank=transport.rank, size=transport.size)
+        self._mismatch = MismatchWatch(transport, self._control, lambda error, tell: self._fail(error, tell=tell))
         self._executor = PipelinedExecutor(transport)
         self._coordinator: Coordinator | None = None
         if transport.size > 1 and transport.rank == 0:
@@ -132,12 +136,13 @@ class Communicator:
         root: int = 0,
         timeout_s: float,
         done: Callable[[OperationOutcome], None],
+        what: str = "",
     ) -> int:
-        """Start one collective; returns its number. `buffer`, `root`, `reducer`: see `Operation`.
+        """Start one collective; returns its number. `buffer`, `root`, `reducer`, `what`: see `Operation`.
 
         `done` is called once, on the progress thread, when this rank's part is complete or has failed:
-        DeadlineError and PeerLostError name the rank that is to blame. After a failure the group is broken, and every
-        later operation fails at once with the first error's text.
+        DeadlineError, PeerLostError and MismatchError name the rank that is to blame. After a failure the group is
+        broken, and every later operation fails at once with the first error's text.
         """
         now_s = time.monotonic()
         with self._lock:
@@ -145,7 +150,7 @@ class Communicator:
             self._next_number += 1
             label = f"{collective.value} #{number} of group {self._group}"
             call = _Call(
-                number, collective, buffer, element_bytes, reducer, root, now_s, timeout_s, label, done
+                number, collective, buffer, element_bytes, reducer, root, now_s, timeout_s, label, done, what
             )  # fmt: skip
             self._transport.run_soon(partial(self._enqueue, call))
         return number
@@ -157,6 +162,7 @@ class Communicator:
         told = threading.Event()
 
         def fail() -> None:
+            self._mismatch.wait_no_longer()
             self._fail(error, tell=True)
             told.set()
 
@@ -165,6 +171,8 @@ class Communicator:
 
     def close(self) -> None:
         """Leave the group in order. The other ranks must have called all that this rank has called."""
+        if self._mismatch.holding and not self._closed:
+            self._transport.run_soon(self._mismatch.wait_no_longer)
         self._closed = True
         if self._coordinator is not None:
             self._coordinator.stop()
@@ -191,6 +199,9 @@ class Communicator:
         )
 
     def _enqueue(self, call: _Call) -> None:
+        self._mismatch.note(
+            call.number, Called(call.collective, len(call.buffer), call.element_bytes, call.root, call.what)
+        )
         if self._broken is not None:
             call.done(OperationOutcome(call.called_s, time.monotonic(), self._refusal(call)))
             return
@@ -242,6 +253,7 @@ class Communicator:
             chunk_bytes=chunk_bytes,
             label=call.label,
             deadline_s=call.deadline_s,
+            what=call.what,
         )
 
     def _finished(self, call: _Call, plan: str, admission: Admission, outcome: OperationOutcome) -> None:
@@ -295,19 +307,26 @@ class Communicator:
             called=self._next_number - 1,
         )
         if oldest is not None and now_s >= oldest.deadline_s:
-            self._fail(self._deadline_error(oldest), tell=False)
+            self._expire(oldest)
         self._fail_for_left()
         self._ticking = oldest is not None and self._broken is None
         if self._ticking:
             self._transport.run_at(now_s + TICK_S, self._tick)
 
-    def _deadline_error(self, call: _Call) -> DeadlineError:
+    def _expire(self, call: _Call) -> None:
+        if self._broken is not None or self._mismatch.holding:
+            return  # the next tick comes back to it
         diagnosis = self._watchdog.diagnosis(call.number)
-        return DeadlineError(
-            f"not complete after {call.timeout_s:g} s; {diagnosis.sentence()}",
-            rank=diagnosis.culprit,
-            operation=call.label,
-        )
+        what = f"not complete after {call.timeout_s:g} s; {diagnosis.sentence()}"
+        self._fail(DeadlineError(what, rank=diagnosis.culprit, operation=call.label), tell=False)
+        # The late ranks are told why the others leave. One that is silent reads it when it wakes up.
+        name = f"{call.collective.value} #{call.number}"
+        for rank in (*diagnosis.behind, *diagnosis.silent):
+            late = rank in diagnosis.behind
+            if late or 0 in (rank, self._transport.rank):
+                why = f"because this rank had not called {name}" if late else f"of {name}: this rank did not answer"
+                what = f"the others gave up after {call.timeout_s:g} s {why}"
+                self._control.send(rank, FailureNotice(blamed_rank=rank, lost=False, what=what))
 
     def _receive(self, src: int, message: Message) -> None:
         if isinstance(message, Ruling):
@@ -318,6 +337,10 @@ class Communicator:
                 self._coordinator.receive(message)
         elif isinstance(message, LivenessMessage):
             self._watchdog.receive(src, message, now_s=time.monotonic(), called=self._next_number - 1)
+            if message.kind == "verdict" and not (message.silent or message.behind):
+                self._mismatch.doubt(message.operation)
+        elif isinstance(message, SamenessMessage):
+            self._mismatch.receive(src, message)
         else:
             kind = PeerLostError if message.lost else TransportError
             self._fail(kind(message.what, rank=message.blamed_rank), tell=False)
@@ -345,14 +368,16 @@ class Communicator:
             self._peer_lost(error.rank, error.what)
         elif isinstance(error, DeadlineError) and self._running is not None:
             # The executor knows its neighbours only; the watchdog has asked everybody.
-            self._fail(self._deadline_error(self._running), tell=False)
+            self._expire(self._running)
+        elif isinstance(error, MismatchError):
+            self._mismatch.differs(error)
         elif isinstance(error, HeadwayError):
             self._fail(error, tell=True)
         else:
             self._fail(TransportError(f"{type(error).__name__}: {error}"), tell=True)
 
     def _fail(self, error: HeadwayError, *, tell: bool) -> None:
-        if self._broken is not None:
+        if self._broken is not None or self._mismatch.holds(error, tell=tell):
             return
         self._broken = error
         blamed = error.rank if isinstance(error, TransportError) else None
@@ -388,6 +413,9 @@ class Communicator:
 
     def _refusal(self, call: _Call) -> HeadwayError:
         error = self._broken
+        if isinstance(error, MismatchError):
+            what = error.what if error.number == call.number else f"in operation #{error.number} {error.what}"
+            return MismatchError(what, rank=error.rank, operation=call.label, number=error.number)
         if isinstance(error, TransportError):
             return type(error)(error.what, rank=error.rank, operation=call.label)
         return TransportError(str(error), operation=call.label)

@@ -1,4 +1,4 @@
-"""The four kinds of small messages that the ranks of a group exchange beside the data.
+"""The five kinds of small messages that the ranks of a group exchange beside the data.
 
 One byte of kind, then JSON. A message that doesn't parse is a protocol error that names its sender.
 """
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headway.collectives.agreement import EpochReport, Ruling
 from headway.collectives.liveness import LivenessMessage
+from headway.collectives.sameness import SamenessMessage
 from headway.errors import TransportError
 
 
@@ -25,13 +26,16 @@ class FailureNotice(BaseModel):
     what: str
 
 
-Message = EpochReport | Ruling | LivenessMessage | FailureNotice
+Message = EpochReport | Ruling | LivenessMessage | FailureNotice | SamenessMessage
 
-_KINDS: dict[bytes, type[EpochReport] | type[Ruling] | type[LivenessMessage] | type[FailureNotice]] = {
+_KINDS: dict[
+    bytes, type[EpochReport] | type[Ruling] | type[LivenessMessage] | type[FailureNotice] | type[SamenessMessage]
+] = {
     b"E": EpochReport,
     b"R": Ruling,
     b"L": LivenessMessage,
     b"F": FailureNotice,
+    b"S": SamenessMessage,
 }
 
 

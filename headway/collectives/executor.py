@@ -6,6 +6,9 @@ first (see `pieces`): results before sums, old pieces before new ones, so that t
 filled further and all trees progress together. Only `WINDOW_BYTES` per peer are given to the transport ahead,
 because what is there can't be overtaken.
 
+Tags carry a mark of what their sender called (bits 32 to 59), so that the first message of a rank that called
+something else is noticed, whatever its size: see `sameness`.
+
 Communication steps: see `schedule`. Bytes on the wire: the plan's; nothing is sent twice. It loses to a library in C
 where operations are so small that Python's time per message counts.
 """
@@ -21,8 +24,8 @@ from heapq import heappop, heappush
 from headway.collectives.folding import Fold
 from headway.collectives.operation import Operation, OperationOutcome
 from headway.collectives.scratch import ScratchPool
-from headway.collectives.table import DOWN, UP, Table, Tables, check
-from headway.errors import DeadlineError, PeerLostError, TransportError
+from headway.collectives.table import DOWN, MARK_SHIFT, UP, Table, Tables, check
+from headway.errors import DeadlineError, MismatchError, PeerLostError, TransportError
 from headway.transport.api import StreamTransport
 
 WINDOW_BYTES = 64 * 1024
@@ -188,6 +191,7 @@ class _Run:
         self._transport = transport
         self._send = transport.send_message
         self._channel = operation.number
+        self._mark = table.mark(operation.what)
         self._pool = pool
         pieces = table.pieces
         self._buffer = operation.buffer
@@ -227,8 +231,15 @@ class _Run:
 
     def buffer_for(self, src: int, tag: int, size: int) -> memoryview:
         """Scratch for a contribution; the piece's own place for a result."""
+        tag ^= self._mark
         piece = tag >> 1
         if piece >= len(self._tree) or size != self._last[piece] - self._first[piece]:
+            if tag >> MARK_SHIFT:
+                raise MismatchError(
+                    f"ranks {src} and {self._transport.rank} called different things: all ranks must call the same",
+                    operation=self.operation.label,
+                    number=self.operation.number,
+                )
             raise self._refusal(src, f"message {tag} of {size} bytes fits no piece: do all ranks call the same?")
         if tag & 1:
             if self._fold is None or not self._fold.expects(piece, src):
@@ -241,6 +252,7 @@ class _Run:
 
     def received(self, src: int, tag: int, buffer: memoryview) -> None:
         """Add a contribution, or pass a result on."""
+        tag ^= self._mark
         piece = tag >> 1
         if tag & 1:
             self._in_use -= 1
@@ -260,7 +272,7 @@ class _Run:
         if waiting:
             following = heappop(waiting)
             piece = following >> 1
-            self._send(dst, self._channel, following, self._buffer[self._first[piece] : self._last[piece]])
+            self._send(dst, self._channel, following | self._mark, self._buffer[self._first[piece] : self._last[piece]])
         else:
             self._slots[dst] += 1
         self._left -= 1
@@ -313,7 +325,7 @@ class _Run:
         if self._slots[dst] > 0:
             self._slots[dst] -= 1
             piece = tag >> 1
-            self._send(dst, self._channel, tag, self._buffer[self._first[piece] : self._last[piece]])
+            self._send(dst, self._channel, tag | self._mark, self._buffer[self._first[piece] : self._last[piece]])
         else:
             heappush(self._waiting[dst], tag)
 

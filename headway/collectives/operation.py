@@ -38,6 +38,7 @@ class Operation:
         chunk_bytes: the piece that is sent, received and reduced at once, at the most.
         label: for errors: "all_reduce #17 of group default".
         deadline_s: time.monotonic() by which it must be done.
+        what: what the bytes don't tell of the call, the same on every rank: element type and reduction.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Operation:
     chunk_bytes: int
     label: str
     deadline_s: float
+    what: str = ""
 
 
 @dataclass(frozen=True)

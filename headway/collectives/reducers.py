@@ -48,6 +48,7 @@ class NumpyReducer:
     """
 
     def __init__(self, kind: ReduceKind, dtype: DTypeLike, *, size: int) -> None:
+        self.kind = kind
         self._dtype = np.dtype(dtype)
         if kind in _BITWISE and self._dtype.kind not in "iub":
             raise UsageError(f"{kind.value} of {self._dtype}", hint="bit operations take integers or bool")

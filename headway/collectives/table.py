@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from threading import Lock
+from zlib import crc32
 
 from headway.collectives.operation import Operation
 from headway.collectives.pieces import Pieces, cut
@@ -13,6 +15,9 @@ KEPT_TABLES = 128
 
 DOWN, UP = 0, 1
 """Lowest bit of a tag. A tag is 2 * piece + phase, so tags sort by urgency: older pieces first, results first."""
+
+MARK_SHIFT, MARK_BITS = 32, 28
+"""Where a tag carries its operation's mark on the wire. 60 bits in all: two digits of a Python int."""
 
 
 class Table:
@@ -25,9 +30,12 @@ class Table:
         ready: rank -> tags that can be sent to it from the start, sorted; the keys are all ranks sent to, beginning
             with the next rank, so that not everyone sends to the same one first.
         messages: messages that this rank sends and receives in all.
+        checksum: of collective, sizes, trees and pieces: the same on every rank that called the same.
     """
 
-    def __init__(self, plan: Plan, rank: int, collective: Collective, pieces: Pieces) -> None:
+    def __init__(
+        self, plan: Plan, rank: int, collective: Collective, pieces: Pieces, *, element_bytes: int = 1
+    ) -> None:
         self.plan = plan
         self.pieces = pieces
         self.parent = tuple(tree.parents[rank] for tree in plan.trees)
@@ -50,6 +58,13 @@ class Table:
                     ready[child].append(2 * piece + DOWN)
         self.ready = {peer: tuple(ready[peer]) for peer in sorted(ready, key=lambda peer: (peer - rank) % size)}
         self.messages = edges * (int(collective.reduces) + int(collective.spreads))
+        self.checksum = crc32(f"{collective.value} {element_bytes} {size}".encode())
+        for numbers in (pieces.tree, pieces.last, *(tree.parents for tree in plan.trees)):
+            self.checksum = crc32(array("q", numbers).tobytes(), self.checksum)
+
+    def mark(self, what: str) -> int:
+        """The bits that the tags of an operation carry, in their place; `what`: see `Operation`."""
+        return (crc32(what.encode(), self.checksum) & ((1 << MARK_BITS) - 1)) << MARK_SHIFT
 
 
 class Tables:
@@ -72,7 +87,7 @@ class Tables:
             table = self._kept.get(key)
         if table is None:
             pieces = cut(plan, operation.collective, size_bytes, operation.element_bytes, operation.chunk_bytes)
-            table = Table(plan, self._rank, operation.collective, pieces)
+            table = Table(plan, self._rank, operation.collective, pieces, element_bytes=operation.element_bytes)
             with self._lock:
                 if len(self._kept) >= KEPT_TABLES:
                     del self._kept[next(iter(self._kept))]

@@ -22,8 +22,12 @@ class Engine(Protocol):
         root: int = 0,
         timeout_s: float,
         done: Callable[[OperationOutcome], None],
+        what: str = "",
     ) -> int:
-        """Start one collective and return its number; `done` is called once, on the progress thread."""
+        """Start one collective and return its number; `done` is called once, on the progress thread.
+
+        `what` is the same on every rank of a correct program: see `Operation`.
+        """
         ...
 
     def abort(self, reason: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch.distributed import DistBackendError
 
-from headway.errors import DeadlineError, PeerLostError, TransportError
+from headway.errors import DeadlineError, MismatchError, PeerLostError, TransportError
 
 
 class CollectiveError(TransportError, DistBackendError):
@@ -19,6 +19,10 @@ class CollectiveDeadlineError(CollectiveError, DeadlineError):
 
 class CollectivePeerLostError(CollectiveError, PeerLostError):
     """A rank that takes part in a collective is gone."""
+
+
+class CollectiveMismatchError(CollectiveError, MismatchError):
+    """The ranks called different collectives, or with other types, sizes or reductions."""
 
 
 def for_torch(error: Exception, *, label: str, global_ranks: Sequence[int]) -> CollectiveError:
@@ -41,4 +45,6 @@ def for_torch(error: Exception, *, label: str, global_ranks: Sequence[int]) -> C
         kind = CollectiveDeadlineError
     elif isinstance(error, PeerLostError):
         kind = CollectivePeerLostError
+    elif isinstance(error, MismatchError):
+        kind = CollectiveMismatchError
     return kind(what, rank=error.rank, operation=error.operation or label)

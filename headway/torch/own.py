@@ -14,7 +14,7 @@ from headway.collectives.plan import Collective
 from headway.torch import tensors as layout
 from headway.torch.completion import CompletionPool
 from headway.torch.engine import Engine
-from headway.torch.reducers import reducer_for
+from headway.torch.reducers import in_words, reducer_for
 from headway.torch.tensors import Staged, is_plain
 from headway.torch.work import CollectiveWork, JoinedWork
 
@@ -230,6 +230,7 @@ class OwnCollectives:
                 root=root,
                 timeout_s=limit_s,
                 done=work.finished,
+                what=in_words(value[0].dtype, reducer),
             )
         except BaseException:
             self._pending.discard(work)

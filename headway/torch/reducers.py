@@ -54,6 +54,7 @@ class TorchReducer:
     """
 
     def __init__(self, kind: ReduceKind, dtype: torch.dtype, *, size: int) -> None:
+        self.kind = kind
         self._dtype = dtype
         functions: dict[ReduceKind, Callable[..., Tensor]] = {
             ReduceKind.SUM: torch.add,
@@ -105,3 +106,14 @@ def reducer_for(dtype: torch.dtype, op: ReduceOp, *, size: int) -> Reducer | Non
     """The reducer of `op` on `dtype` among `size` ranks; None for a pair that is left to gloo, which refuses it."""
     kind = _KINDS.get(op.op)  # type: ignore[attr-defined]  # torch's stub lacks it
     return None if kind is None else _reducer(kind, dtype, size)
+
+
+@lru_cache(maxsize=256)
+def _in_words(dtype: torch.dtype, kind: ReduceKind | None) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return f"{name} by {kind.value}" if kind is not None else name
+
+
+def in_words(dtype: torch.dtype, reducer: Reducer | None) -> str:
+    """Such as "float32 by sum", or "float32" where nothing is reduced: `what` of an operation."""
+    return _in_words(dtype, reducer.kind if isinstance(reducer, (NumpyReducer, TorchReducer)) else None)

@@ -124,7 +124,7 @@ class StreamTransport(Protocol):
         ...
 
     def close_channel(self, channel: int) -> None:
-        """No more messages are expected for `channel`; a late one is a protocol error. Progress thread only."""
+        """No more messages are expected for `channel`; for a late one see `on_stray`. Progress thread only."""
         ...
 
     def abandon_channel(self, channel: int) -> None:
@@ -169,6 +169,13 @@ class StreamTransport(Protocol):
 
         By then everything that it sent was delivered. That is no error for a rank that needs nothing more from it;
         an operation that still waits for it will wait in vain, and only the executor knows which do.
+        """
+        ...
+
+    def on_stray(self, handler: Callable[[int, int], None]) -> None:
+        """Call handler(src, channel) on the progress thread for each message of a channel that is complete here.
+
+        Such a message is dropped. Without a handler it is a protocol error, and its sender is lost.
         """
         ...
 

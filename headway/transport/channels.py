@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from headway.errors import TransportError
 from headway.transport.api import Sink
@@ -31,6 +32,7 @@ class Channels:
         self._highest = -1
         self._waiting: dict[int, list[Inflow]] = {}
         self.inflows: set[Inflow] = set()
+        self.on_stray: Callable[[int, int], None] | None = None
 
     @property
     def numbers(self) -> list[int]:
@@ -89,7 +91,9 @@ class Channels:
             if channel > self._highest:
                 self._waiting.setdefault(channel, []).append(inflow)
                 return None
-            if channel not in self._failed:
+            if channel not in self._failed and self.on_stray is not None:
+                self._loop.run_next(partial(self.on_stray, src, channel))
+            elif channel not in self._failed:
                 raise TransportError(f"rank {src} sent to channel {channel} after it was complete", rank=src)
             return memoryview(bytearray(size))
         try:

@@ -170,6 +170,10 @@ class TcpTransport:
         """See `StreamTransport`. Also called for peers that have left already."""
         self.run_soon(lambda: self._peers.add_left_handler(handler))
 
+    def on_stray(self, handler: Callable[[int, int], None]) -> None:
+        """See `StreamTransport`."""
+        self.run_soon(lambda: setattr(self._channels, "on_stray", handler))
+
     def send(self, peer: int, tag: int, buffer: memoryview) -> TcpTransfer:
         """See `Transport`."""
         if self._closed:

@@ -145,3 +145,38 @@ def test_after_an_abort_every_rank_refuses_with_its_reason() -> None:
         errors = [outcome.error for outcome in world.all_reduce(vectors)]
         assert all(error is not None and "somebody pulled the plug" in str(error) for error in errors)
         world.close()
+
+
+def test_without_a_verdict_a_mismatch_still_ends_every_rank() -> None:
+    with group(SIZE) as transports:
+        cluster = star(SIZE, 1e9)
+        ranks = {
+            transport.rank: Communicator(
+                transport, group="default", cluster=cluster, settings=Settings(), journal=MemoryJournal()
+            )
+            for transport in transports[1:]  # nobody is there to compare
+        }
+        errors: dict[int, Exception | None] = {}
+        left = threading.Semaphore(0)
+
+        def keep(rank: int, outcome: OperationOutcome) -> None:
+            errors[rank] = outcome.error
+            left.release()
+
+        for rank, communicator in ranks.items():
+            vector = np.zeros(1000 if rank == 1 else 2000, np.float32)
+            communicator.run(
+                Collective.BROADCAST,
+                vector.data.cast("B"),
+                element_bytes=4,
+                reducer=None,
+                root=1,
+                timeout_s=LIMIT_S,
+                done=partial(keep, rank),
+            )
+        for _ in ranks:
+            assert left.acquire(timeout=LIMIT_S)
+        texts = [str(errors[rank]) for rank in (2, 3)]
+        assert any("called different things: all ranks must call the same" in text for text in texts), texts
+        for communicator in ranks.values():
+            communicator.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from headway.collectives.operation import Operation
 from headway.collectives.plan import Collective, Plan, PlanError, Tree
 from headway.collectives.reducers import NumpyReducer, ReduceKind
 from headway.collectives.table import Tables
-from headway.errors import DeadlineError, PeerLostError, TransportError, UsageError
+from headway.errors import DeadlineError, MismatchError, PeerLostError, TransportError, UsageError
 from tests.collectives.harness import (
     Outcomes,
     Vector,
@@ -272,7 +273,40 @@ def test_ranks_that_call_different_sizes_get_an_error() -> None:
     for rank, executor in enumerate(executors):
         executor.start(operation(0, Collective.ALL_REDUCE, ring_plan(2), np.ones(8 + rank)), outcomes[rank])
     network.pump()
-    assert any(error is not None and "do all ranks call the same" in str(error) for o in outcomes for error in o.errors)
+    assert any(isinstance(error, MismatchError) for o in outcomes for error in o.errors)
+
+
+def test_the_first_message_tells_of_another_reduction_of_the_same_size() -> None:
+    network = FakeNetwork(2)
+    executors = [PipelinedExecutor(transport) for transport in network.transports]
+    outcomes = [Outcomes() for _ in executors]
+    for rank, what in enumerate(("float64 by sum", "float64 by max")):
+        made = replace(operation(0, Collective.ALL_REDUCE, ring_plan(2), np.ones(8)), what=what)
+        executors[rank].start(made, outcomes[rank])
+    network.pump()
+    errors = [error for outcome in outcomes for error in outcome.errors]
+    assert errors, "nobody noticed"
+    for error in errors:
+        assert isinstance(error, MismatchError)
+        assert (error.rank, error.number) == (None, 0)
+    assert not network.delivered
+
+
+def test_marks_are_the_same_on_all_ranks_and_differ_with_what_is_called() -> None:
+    def mark(rank: int, collective: Collective, count: int, dtype: str = "float32", chunk_bytes: int = 64) -> int:
+        made = operation(0, collective, ring_plan(3), np.ones(count, dtype), chunk_bytes=chunk_bytes)
+        return Tables(rank).table(made).mark("x")
+
+    assert len({mark(rank, Collective.ALL_REDUCE, 60) for rank in range(3)}) == 1
+    others = [
+        mark(0, Collective.ALL_REDUCE, 60),
+        mark(0, Collective.ALL_REDUCE, 63),
+        mark(0, Collective.ALL_REDUCE, 30, "float64"),
+        mark(0, Collective.ALL_REDUCE, 60, chunk_bytes=32),
+        mark(0, Collective.ALL_GATHER, 60),
+    ]
+    assert len(set(others)) == len(others)
+    assert all(2**31 < each < 2**60 and not each & 0xFFFF_FFFF for each in others)
 
 
 def test_a_reducer_that_raises_fails_the_operation() -> None:

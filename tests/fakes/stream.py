@@ -229,6 +229,9 @@ class FakeStreamTransport:
         """Register."""
         self._left_handlers.append(handler)
 
+    def on_stray(self, handler: Callable[[int, int], None]) -> None:
+        """Such a message fails the test: see `accepts`."""
+
     def flow_samples(self) -> list[FlowSample]:
         """No flow, no sample."""
         return []

@@ -138,3 +138,38 @@ def leaves_a_dump() -> None:
         seen(lambda: dist.all_reduce(torch.ones(5)))
     else:
         time.sleep(2.0)
+
+
+def called_differently(how: str) -> dict[str, object]:
+    """In the second operation the victim calls something else; every rank leaves as soon as it has its error."""
+    dist.all_reduce(torch.ones(10))
+    count, dtype, op = 50_000, torch.float32, dist.ReduceOp.SUM
+    if dist.get_rank() == VICTIM:
+        count = 40_000 if how == "size" else count
+        dtype = {"dtype": torch.float64, "same size": torch.int32}.get(how, dtype)
+        op = dist.ReduceOp.MAX if how == "op" else op
+    elif how == "broadcast 1, early":
+        time.sleep(0.5)
+    tensor = torch.ones(count, dtype=dtype)
+
+    def call() -> None:
+        if how.startswith("broadcast") and dist.get_rank() == VICTIM:
+            dist.broadcast(tensor, int(how[10]))
+            dist.all_reduce(tensor)
+        else:
+            dist.all_reduce(tensor, op)
+
+    return seen(call)
+
+
+def both_wait_for_the_other() -> dict[str, object]:
+    """No message is ever sent: each rank takes another one for the root."""
+    return seen(lambda: dist.broadcast(torch.ones(10), 1 - dist.get_rank()))
+
+
+def one_comes_too_late() -> dict[str, object]:
+    """The victim calls when the others have given up and left."""
+    dist.all_reduce(torch.ones(10))
+    if dist.get_rank() == VICTIM:
+        time.sleep(3.0)
+    return seen(lambda: dist.all_reduce(torch.ones(10)))

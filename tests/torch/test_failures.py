@@ -45,6 +45,43 @@ def test_a_rank_that_does_not_take_part_is_named() -> None:
         assert "has not called it" in report["text"]
 
 
+@pytest.mark.parametrize(
+    ("how", "theirs"),
+    [
+        ("dtype", "all_reduce of 50000 float64 by sum"),
+        ("same size", "all_reduce of 50000 int32 by sum"),
+        ("size", "all_reduce of 40000 float32 by sum"),
+        ("op", "all_reduce of 50000 float32 by max"),
+        ("broadcast 0", "broadcast of 50000 float32 from rank 0"),
+        ("broadcast 1", "broadcast of 50000 float32 from rank 1"),
+        ("broadcast 1, early", "broadcast of 50000 float32 from rank 1"),
+    ],
+)
+def test_a_rank_that_calls_something_else_is_named(how: str, theirs: str) -> None:
+    for report in run_world(3, failures.called_differently, how):
+        assert report["kind"] == "CollectiveMismatchError", report
+        assert report["rank"] == VICTIM
+        assert (
+            f"rank {VICTIM} called {theirs}, ranks 0 and 2 all_reduce of 50000 float32 by sum: "
+            "all ranks must call the same"
+        ) in report["text"]
+        assert " #1" in report["text"]
+
+
+def test_ranks_that_wait_for_each_other_hear_why() -> None:
+    for report in run_world(2, failures.both_wait_for_the_other, group_timeout_s=2.0):
+        assert "rank 0 called broadcast of 10 float32 from rank 1" in report["text"], report
+        assert "rank 1 broadcast of 10 float32 from rank 0" in report["text"]
+
+
+def test_a_rank_that_comes_too_late_hears_that_it_was_waited_for() -> None:
+    reports = run_world(3, failures.one_comes_too_late, group_timeout_s=1.5)
+    assert "the others gave up after 1.5 s because this rank had not called all_reduce #1" in reports[VICTIM]["text"]
+    assert reports[VICTIM]["rank"] == VICTIM
+    for report in survivors(reports):
+        assert "has not called it" in report["text"], report
+
+
 def test_a_limit_of_the_wait_leaves_the_operation_running() -> None:
     for report in survivors(run_world(3, failures.call_limit)):
         assert report["late"], report

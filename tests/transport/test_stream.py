@@ -255,6 +255,27 @@ def test_a_message_for_a_closed_channel_is_an_error_of_its_sender() -> None:
         assert not sink.errors
 
 
+def test_a_message_for_a_closed_channel_may_be_reported_instead() -> None:
+    with group(2) as (first, second):
+        sink, later = CollectingSink(), CollectingSink()
+        strays: list[tuple[int, int]] = []
+        second.on_stray(lambda src, channel: strays.append((src, channel)))
+
+        def close_early() -> None:
+            second.open_channel(0, sink)
+            second.close_channel(0)
+            second.open_channel(1, later)
+
+        on_loop(second, close_early)
+        on_loop(first, lambda: first.send_message(1, 0, 0, memoryview(b"late")))
+        on_loop(first, lambda: first.send_message(1, 1, 0, memoryview(b"next")))
+        later.wait_for(lambda: bool(later.messages))
+        on_loop(second, lambda: None)
+        assert strays == [(0, 0)]
+        assert not later.errors
+        assert not sink.errors
+
+
 class Refusing(CollectingSink):
     """Refuses tag 1, breaks on tag 2."""
 
