@@ -7,12 +7,18 @@ none is idle.
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 
 IDLE_S = 10.0
 """A thread that had nothing to do for so long ends."""
+EXIT_S = 5.0
+"""How long the end of the program waits for callbacks. Python then ends the thread of one that still runs, which aborts
+the process if torch's C++ is on its stack."""
 
 
 class CompletionPool:
@@ -25,6 +31,7 @@ class CompletionPool:
         self._idle = 0
         self._threads: set[threading.Thread] = set()
         self._closed = False
+        _POOLS.add(self)
 
     def submit(self, function: Callable[[], None]) -> None:
         """Run `function` soon. After `close` it runs at once, on the caller's thread."""
@@ -78,3 +85,14 @@ class CompletionPool:
                 self._threads.discard(threading.current_thread())
                 return None
             return self._work.popleft()
+
+
+_POOLS: weakref.WeakSet[CompletionPool] = weakref.WeakSet()
+"""All that are in use: a thread holds its pool."""
+
+
+@atexit.register
+def _close_all() -> None:
+    deadline_s = time.monotonic() + EXIT_S
+    for pool in list(_POOLS):
+        pool.close(max(0.0, deadline_s - time.monotonic()))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -61,6 +63,26 @@ def test_a_callback_may_be_the_last_to_hold_the_group(operation: str) -> None:
 @pytest.mark.ranks
 def test_callbacks_may_wait_for_what_runs_on_gloo() -> None:
     assert run_world(2, lifetimes.callbacks_wait_for_gloo) == [[2.0] * 4] * 2
+
+
+ENDS_DURING_A_CALLBACK = """
+import threading, time, torch.distributed as dist
+began = threading.Event()
+def callback(future, held):
+    began.set()
+    time.sleep(0.3)
+dist.init_process_group("headway", store=dist.HashStore(), rank=0, world_size=1)
+future = dist.barrier(async_op=True).get_future()
+future.then(lambda done, held=dist.group.WORLD: callback(done, held))
+began.wait(10)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.ranks
+def test_the_program_may_end_during_a_callback() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDS_DURING_A_CALLBACK], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_what_is_handed_over_late_has_its_own_thread() -> None:
