@@ -24,6 +24,7 @@ from headway.torch.delegate import InnerGloo
 from headway.torch.eager import never_compiled
 from headway.torch.own import OwnCollectives
 from headway.torch.recording import Recording
+from headway.torch.refusals import refuse_average_of_integers
 from headway.torch.relayed import RelayedWork
 from headway.torch.work import NO_TIMEOUT, CollectiveWork, JoinedWork
 
@@ -234,18 +235,21 @@ class HeadwayProcessGroup(ProcessGroup):
 
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
         tensors, opts = calls.all_reduce(*args, **kwargs)
+        refuse_average_of_integers("all_reduce", tensors, opts.reduceOp)
         work = self._own.all_reduce(tensors, opts.reduceOp, opts.timeout)
         done = work or self._rest(tensors).allreduce(tensors, opts)
         return self._noted("all_reduce", tensors, tensors, opts.timeout, done)
 
     def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> Work:
         tensors, opts = calls.all_reduce_coalesced(*args, **kwargs)
+        refuse_average_of_integers("all_reduce_coalesced", tensors, opts.reduceOp)
         work = self._own.all_reduce_coalesced(tensors, opts.reduceOp, opts.timeout)
         done = work or self._rest(tensors).allreduce_coalesced(tensors, opts)
         return self._noted("allreduce_coalesced", tensors, tensors, opts.timeout, done)
 
     def reduce(self, *args: Any, **kwargs: Any) -> Work:
         tensors, opts = calls.reduce(*args, **kwargs)
+        refuse_average_of_integers("reduce", tensors, opts.reduceOp)
         work = self._own.reduce(tensors, opts.reduceOp, opts.rootRank, opts.timeout)
         done = work or self._rest(tensors).reduce(tensors, opts)
         return self._noted("reduce", tensors, tensors, opts.timeout, done)
@@ -278,6 +282,7 @@ class HeadwayProcessGroup(ProcessGroup):
 
     def reduce_scatter(self, *args: Any, **kwargs: Any) -> Work:
         outputs, inputs, opts = calls.reduce_scatter(*args, **kwargs)
+        refuse_average_of_integers("reduce_scatter", outputs, opts.reduceOp)
         work = self._own.reduce_scatter(outputs, inputs, opts.reduceOp, opts.timeout)
         done = work or self._rest(outputs).reduce_scatter(outputs, inputs, opts)
         return self._noted("reduce_scatter", _all_tensors(*inputs), outputs, opts.timeout, done)
@@ -286,6 +291,7 @@ class HeadwayProcessGroup(ProcessGroup):
         self, outputTensor: Tensor, inputTensor: Tensor, opts: ReduceScatterOptions | None = None
     ) -> Work:
         opts = opts or ReduceScatterOptions()
+        refuse_average_of_integers("reduce_scatter_tensor", [outputTensor], opts.reduceOp)
         work = self._own.reduce_scatter_single([outputTensor], [inputTensor], opts.reduceOp, opts.timeout)
         done = work or self._rest([inputTensor]).reduce_scatter_single(outputTensor, inputTensor, opts)
         return self._noted("reduce_scatter_single", [inputTensor], [outputTensor], opts.timeout, done)
@@ -294,6 +300,7 @@ class HeadwayProcessGroup(ProcessGroup):
         self, outputTensors: list[Tensor], inputTensors: list[Tensor], opts: ReduceScatterOptions | None = None
     ) -> Work:
         opts = opts or ReduceScatterOptions()
+        refuse_average_of_integers("reduce_scatter_tensor", outputTensors, opts.reduceOp)
         work = self._own.reduce_scatter_single(outputTensors, inputTensors, opts.reduceOp, opts.timeout)
         done = work or self._rest(inputTensors).reduce_scatter_single_coalesced(outputTensors, inputTensors, opts)
         return self._noted("reduce_scatter_tensor_coalesced", inputTensors, outputTensors, opts.timeout, done)
