@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from headway.cluster.model import Cluster
@@ -31,10 +31,9 @@ from headway.collectives.mismatch import MismatchWatch
 from headway.collectives.operation import Operation, OperationOutcome, Reducer
 from headway.collectives.plan import Collective
 from headway.collectives.plan_book import PlanBook
-from headway.collectives.plan_codec import encode
 from headway.collectives.sameness import Called, SamenessMessage
 from headway.collectives.watchdog import Watchdog
-from headway.decide.journal import FailureRecord, Journal, StartRecord
+from headway.decide.journal import FailureRecord, Journal
 from headway.errors import DeadlineError, HeadwayError, MismatchError, PeerLostError, TransportError
 from headway.observe.samples import FlowSample
 from headway.observe.summary import OperationSpan, summarise
@@ -43,9 +42,6 @@ from headway.transport.api import StreamTransport
 
 TICK_S = 0.04
 """Between two readings of the flows' counters (12 us a flow each) and two looks at the limits, while busy."""
-
-TYPICAL_BYTES = 16 << 20
-"""The journal's first record names the idle plan for an all-reduce of this size, a usual gradient bucket."""
 
 ABORT_S = 1.0
 """How long `abort` waits for the progress thread to take it."""
@@ -109,6 +105,7 @@ class Communicator:
             self._coordinator = Coordinator(
                 book=self._book, group=group, size=transport.size, journal=journal, rule=self._rule_from_any_thread
             )
+            self._coordinator.record_start(settings)
         self._lock = threading.Lock()
         self._next_number = 0
         self._queue: deque[_Call] = deque()
@@ -121,8 +118,6 @@ class Communicator:
         self._ticking = False
         self._closed = False
         self._left: set[int] = set()
-        if transport.rank == 0:
-            self._write_start(settings)
         transport.on_peer_lost(self._peer_lost)
         transport.on_peer_left(self._left.add)
 
@@ -179,24 +174,6 @@ class Communicator:
         self._transport.close()
         if self._coordinator is not None:
             self._coordinator.record_rest()
-
-    def _write_start(self, settings: Settings) -> None:
-        cluster = self._book.cluster
-        plan = self._book.idle(Collective.ALL_REDUCE, TYPICAL_BYTES)
-        hosts = [cluster.hosts[host] for host in cluster.host_of]
-        self._journal.write(
-            StartRecord(
-                t_s=time.time(),
-                group=self._group,
-                world_size=self._transport.size,
-                hosts=[host.name for host in hosts],
-                policy=settings.policy,
-                settings={name: str(value) for name, value in asdict(settings).items() if value},
-                racks=[cluster.racks[host.rack].name if host.rack is not None else "" for host in hosts],
-                plan=plan.name,
-                plan_trees=encode(plan),
-            )
-        )
 
     def _enqueue(self, call: _Call) -> None:
         self._mismatch.note(

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from headway.cluster.model import Cluster
 from headway.collectives.agreement import LARGE_BYTES, EpochReport, Ruling, encode_plans
@@ -26,13 +26,17 @@ from headway.collectives.planner import CandidatePlanner
 from headway.collectives.tuner import Tuner
 from headway.collectives.verdict import EpochMeasures, OperationTime, Verdict
 from headway.collectives.verify import check
-from headway.decide.journal import FailureRecord, FlowRecord, Journal, OperationRecord
+from headway.decide.journal import FailureRecord, FlowRecord, Journal, OperationRecord, StartRecord
 from headway.observe.summary import RankSummary
+from headway.settings import Settings
 
 FIRST_EPOCH_WEIGHT = 2.0
 """Until something is known of the operations' length: two large ones."""
 
 FIRST_LEAD_OPERATIONS = 1
+
+TYPICAL_BYTES = 16 << 20
+"""The journal's first record names the idle plan for an all-reduce of this size, a usual gradient bucket."""
 
 NEVER_ENDS = 1e18
 """Weight of an epoch after which nothing is decided any more."""
@@ -78,6 +82,28 @@ class Coordinator:
         self._reports: dict[int, dict[int, EpochReport]] = {}
         self._closed = False
         self._spent_s = 0.0
+
+    def record_start(self, settings: Settings) -> None:
+        """Journal who takes part, where, and under which settings."""
+        cluster = self._book.cluster
+        plan = self._book.idle(Collective.ALL_REDUCE, TYPICAL_BYTES)
+        hosts = [cluster.hosts[host] for host in cluster.host_of]
+        given = {name: str(value) for name, value in asdict(settings).items() if value}
+        if settings.bitwise:
+            given["bitwise_cost"] = f"{self._book.bitwise_cost(TYPICAL_BYTES):+.0%} predicted"
+        self._journal.write(
+            StartRecord(
+                t_s=time.time(),
+                group=self._group,
+                world_size=self._size,
+                hosts=[host.name for host in hosts],
+                policy=settings.policy,
+                settings=given,
+                racks=[cluster.racks[host.rack].name if host.rack is not None else "" for host in hosts],
+                plan=plan.name,
+                plan_trees=encode(plan),
+            )
+        )
 
     def operation_done(
         self, number: int, collective: Collective, plan: str, size_bytes: int, outcome: OperationOutcome

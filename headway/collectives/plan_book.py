@@ -13,6 +13,7 @@ from headway.collectives.agreement import LARGE_BYTES
 from headway.collectives.candidates import idle_plan
 from headway.collectives.families import direct, double_tree, ring, star
 from headway.collectives.plan import Collective, Plan
+from headway.collectives.predict import predict
 from headway.collectives.verify import check
 from headway.errors import UsageError
 
@@ -64,6 +65,13 @@ class PlanBook:
         if tuned is not None and size_bytes >= LARGE_BYTES and collective not in ROOTED:
             return tuned
         return self.idle(collective, size_bytes, root)
+
+    def bitwise_cost(self, size_bytes: int) -> float:
+        """What bitwise mode costs an undisturbed all-reduce, as predicted: its time over the best plan's, less 1."""
+        free = idle_plan(self.cluster, Collective.ALL_REDUCE, size_bytes, self.policy)
+        ours = self.idle(Collective.ALL_REDUCE, size_bytes)
+        times = [predict(plan, self.cluster, Collective.ALL_REDUCE, size_bytes).time_s for plan in (ours, free)]
+        return times[0] / times[1] - 1 if times[1] > 0 else 0.0
 
     def _make(self, collective: Collective, size_bytes: int, root: int) -> Plan:
         ranks = range(self.cluster.world_size)

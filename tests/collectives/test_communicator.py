@@ -116,6 +116,7 @@ def test_in_bitwise_mode_no_change_of_plan_changes_a_bit(monkeypatch: pytest.Mon
         world.close()
     records = world.journal.records
     assert isinstance(records[0], StartRecord)
+    assert "predicted" in records[0].settings["bitwise_cost"]
     plans = [record.plan for record in records if isinstance(record, OperationRecord)]
     assert len(plans) == 24
     assert len(set(plans)) >= 3, "the plans never changed, so nothing was shown"
