@@ -6,8 +6,9 @@
 
 Each seed is one job of all-reduces of 8 MB on `star8`: idle first, then every load in both directions, each on a host
 drawn anew, with free time between. The tuner is at work, so that plans change under the detector as they do in use.
-`--idle-minutes` is one job without any load, for false alarms. Every epoch's summaries are saved; `--replay` judges them again with other thresholds. Thresholds were chosen on
-seeds 1 to 3 and 101 to 105; figures are for other seeds. Needs root.
+`--idle-minutes` is one job without any load, for false alarms. Every epoch's summaries are saved; `--replay` judges
+them again with other thresholds. Thresholds were chosen on seeds 1 to 3 and 101 to 105; figures are for other seeds.
+Needs root.
 
 What is counted:
 - an episode is found when its own link is named before it is over; its time runs from the load's beginning to the end
