@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from headway.cluster.model import Cluster, LinkKind
 from headway.collectives.agreement import LARGE_BYTES
 from headway.collectives.plan import Collective, Plan
+from headway.collectives.reroutes import Reroutes
 from headway.collectives.tuner_measures import (
     bucket_time,
     doubtful_pairs,
@@ -102,7 +103,7 @@ class Tuner:
         self._ask_again_s = float("-inf")
         self._recent: dict[Collective, deque[OperationTime]] = {collective: deque(maxlen=6) for collective in TUNED}
         self._seen: deque[frozenset[Hashable]] = deque(maxlen=s.memory_epochs)
-        self._rerouted: dict[tuple[int, int], int] = {}
+        self._reroutes = Reroutes(cluster, s.reroutes)
         self._restore_from_s = float("inf")
         self._restored_s = float("-inf")
 
@@ -128,7 +129,7 @@ class Tuner:
         findings = tuple(self._detector.update(measures.now_s, measures.summaries, idle_plan=idle))
         acting = self._note(findings, large)
         if not findings:
-            self._rerouted.clear()
+            self._reroutes.forget()
         self._tabu.prune(measures.now_s)
         if self._running is not None:
             return self._go_on(self._running, measures.now_s, large, findings)
@@ -136,7 +137,7 @@ class Tuner:
         for op in large:
             self._recent[op.collective].append(op)
         slow_paths = [each for each in findings if each.kind is LinkKind.PATH and each.current]
-        reroutes = self._reroutes([(each.host, each.peer) for each in slow_paths if each.peer is not None])
+        reroutes = self._reroutes.take([(each.host, each.peer) for each in slow_paths if each.peer is not None])
         if reroutes:
             named = ", ".join(self._words(finding) for finding in slow_paths)
             held = self._hold(large, subject, findings, f"{named}: new connections, which may get other paths")
@@ -148,7 +149,7 @@ class Tuner:
         if self._tuned:
             return self._maybe_go_back(subject, measures.now_s, large, findings)
         held = self._hold(large, subject, findings, self._calm_reason(measures.now_s, findings, acting))
-        return replace(held, reroutes=self._reroutes(doubtful_pairs(findings)))
+        return replace(held, reroutes=self._reroutes.take(doubtful_pairs(findings)))
 
     def _note(self, findings: Sequence[Finding], large: Sequence[OperationTime]) -> list[Finding]:
         """The findings that call for action. What was measured before the first of a kind no longer compares."""
@@ -163,21 +164,6 @@ class Tuner:
             for finding in findings
             if finding.pattern is Pattern.STEADY or sum(link_key(finding) in seen for seen in self._seen) >= needed
         ]
-
-    def _reroutes(self, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """Pairs of ranks between these hosts, less those that had their share of new connections. Where a network has
-        several paths, a connection's port decides which one it takes: a slow one can be left without another plan."""
-        ranks: list[tuple[int, int]] = []
-        for pair in pairs:
-            count = self._rerouted.get(pair, 0)
-            if count < self._settings.reroutes:
-                self._rerouted[pair] = count + 1
-                ranks += self._rank_pairs(*pair)
-        return tuple(ranks)
-
-    def _rank_pairs(self, src_host: int, dst_host: int) -> list[tuple[int, int]]:
-        ranks = list(enumerate(self._cluster.host_of))
-        return [(src, dst) for src, a in ranks if a == src_host for dst, b in ranks if b == dst_host]
 
     def _subject(self, large: Sequence[OperationTime]) -> Collective:
         """The collective that takes the most time."""

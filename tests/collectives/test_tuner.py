@@ -292,3 +292,22 @@ def test_no_schedule_of_findings_breaks_the_rules(schedule: list[tuple[list[Find
         return said
 
     assert verdicts() == verdicts()
+
+
+def test_a_slow_path_is_left_by_new_connections_before_any_plan_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuner = Tuner(CLUSTER, PLANNER, name="group")
+    finding = Finding(LinkKind.PATH, 4, 3, 6e6, 24e6, Pattern.STEADY, 0.0, 50)
+    seen = iter([[finding]] * 5 + [[replace(finding, current=False)], []])
+    monkeypatch.setattr(tuner._detector, "update", lambda *_, **__: next(seen))
+
+    def epoch(number: int) -> Verdict:
+        operation = OperationTime(number, Collective.ALL_REDUCE, 8_000_000, 1.0)
+        return tuner.decide(EpochMeasures(number, float(number), [operation], []))
+
+    verdicts = [epoch(number) for number in range(4)]
+    assert [verdict.reroutes for verdict in verdicts] == [((4, 3),)] * 4
+    assert all(verdict.action == "hold" and "new connections" in verdict.reason for verdict in verdicts)
+    after_its_share = epoch(4)
+    assert after_its_share.reroutes == ()
+    assert after_its_share.action == "try"
+    assert epoch(5).reroutes == ()
