@@ -76,7 +76,7 @@ class Detector:
                 link never shows what that link could carry.
         """
         view = view_epoch(self._cluster, summaries)
-        if view is None:
+        if view is None or view.span_s < self._thresholds.least_span_s:
             self._drop_stale(now_s)
             return self._findings()
         overlapping = self._factors(view, overlapping=True)

@@ -13,6 +13,8 @@ class Thresholds:
     they were chosen on.
 
     Attributes:
+        least_span_s: an epoch with less time in operations says nothing (s). Ours: flows are read every 40 ms, so a
+            shorter one is a reading or two; small buckets of gradients between large ones looked congested.
         slow_ratio: below this part of a free link's rate a link is congested (1). On runs for choosing thresholds (8
             emulated hosts, a machine busy with other work), 0.65 to 0.75 raised no false alarm and one, 0.80 five;
             below 0.75 weaker loads were missed; the higher, the earlier a load is seen.
@@ -45,6 +47,7 @@ class Thresholds:
         stale_s: a finding about a link that carries nothing is dropped after this time (s). Ours.
     """
 
+    least_span_s: float = 0.1
     slow_ratio: float = 0.75
     limited_share: float = 0.6
     slow_share: float = 0.4

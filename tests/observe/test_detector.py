@@ -222,3 +222,13 @@ def test_a_link_that_carries_nothing_any_more_is_forgotten() -> None:
     now_s = watched.now_s
     assert watched.detector.update(now_s + 5, [])
     assert watched.detector.update(now_s + 60, []) == []
+
+
+def test_an_epoch_shorter_than_a_few_readings_says_nothing() -> None:
+    watched = Watched(lambda now_s: {HOSTS + 3: 0.3} if now_s > 3 else {})
+    assert not any(watched.epochs(RING, 3))
+    watched.now_s = 4.0
+    span, samples = watched.network.run(RING, Collective.ALL_REDUCE, 300_000, number=9, start_s=4.0)
+    assert span.end_s - span.start_s < 0.1
+    summaries = [summarise(rank, [each for each in samples if each.src == rank], [span]) for rank in range(HOSTS)]
+    assert watched.detector.update(4.1, summaries) == []
