@@ -11,17 +11,12 @@ The whole takes about half an hour; needs root.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from headway.bench.grid import Grid, run_grid
-from headway.bench.markdown import algbw_table
-from headway.bench.results import load
-from headway.bench.run import new_results
+from bench.grid_script import as_script, chosen, run_and_print
+from headway.bench.grid import Grid
 from headway.bench.session import Measurement, parse_backends
-from headway.bench.table import line
 from headway.cluster.units import parse_bytes, parse_time
-from headway.errors import HeadwayError
 
 CONDITIONS = {
     "idle": "star8",
@@ -47,34 +42,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench/star8.json"))
     arguments = parser.parse_args()
 
-    unknown = [name for name in arguments.conditions.split(",") if name not in CONDITIONS]
-    if unknown:
-        parser.error(f"unknown condition {unknown[0]} (known: {', '.join(CONDITIONS)})")
-    backends = parse_backends(arguments.backends)
     grid = Grid(
         base="star8",
-        conditions={name: CONDITIONS[name] for name in arguments.conditions.split(",")},
+        conditions=chosen(arguments.conditions, CONDITIONS),
         sizes_bytes=[parse_bytes(text, where="--sizes") for text in arguments.sizes.split(",")],
-        backends=backends,
+        backends=parse_backends(arguments.backends),
         how=Measurement(
             iterations=arguments.iterations, warmup=0, checks=1, budget_s=parse_time(arguments.budget, where="--budget")
         ),
         settle_size_bytes=parse_bytes(arguments.settle_size, where="--settle-size"),
     )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    results = load(arguments.out) if arguments.out.exists() else new_results("lab star8, 8 hosts")
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    run_grid(grid, results, arguments.out, say=say, on_row=lambda row: say(line(row)))
-    print(algbw_table(results.rows, backends))
-    if results.failed:
-        raise HeadwayError("a result was wrong or missing: see the table")
+    run_and_print(grid, arguments.out, where="lab star8, 8 hosts")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HeadwayError as error:
-        sys.exit(f"all_reduce_star8: {error}")
+    as_script("all_reduce_star8", main)

@@ -8,17 +8,12 @@ Prints a markdown table as bench.all_reduce_star8 does. Needs root.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from headway.bench.grid import Grid, run_grid
-from headway.bench.markdown import algbw_table
-from headway.bench.results import load
-from headway.bench.run import new_results
+from bench.grid_script import as_script, chosen, run_and_print
+from headway.bench.grid import Grid
 from headway.bench.session import Measurement, parse_backends
-from headway.bench.table import line
 from headway.cluster.units import parse_bytes
-from headway.errors import HeadwayError
 
 CONDITIONS = {"idle": "rack2x4", "slow-uplink": "rack2x4-slow-uplink", "udp50-uplink": "rack2x4-udp50-uplink"}
 
@@ -32,32 +27,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench/rack2x4.json"))
     arguments = parser.parse_args()
 
-    unknown = [name for name in arguments.conditions.split(",") if name not in CONDITIONS]
-    if unknown:
-        parser.error(f"unknown condition {unknown[0]} (known: {', '.join(CONDITIONS)})")
-    backends = parse_backends(arguments.backends)
     grid = Grid(
         base="rack2x4",
-        conditions={name: CONDITIONS[name] for name in arguments.conditions.split(",")},
+        conditions=chosen(arguments.conditions, CONDITIONS),
         sizes_bytes=[parse_bytes(text, where="--sizes") for text in arguments.sizes.split(",")],
-        backends=backends,
+        backends=parse_backends(arguments.backends),
         how=Measurement(iterations=arguments.iterations, warmup=0, checks=1, budget_s=15.0),
         settle_size_bytes=16_000_000,
     )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    results = load(arguments.out) if arguments.out.exists() else new_results("lab rack2x4, 8 hosts in 2 racks")
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    run_grid(grid, results, arguments.out, say=say, on_row=lambda row: say(line(row)))
-    print(algbw_table(results.rows, backends))
-    if results.failed:
-        raise HeadwayError("a result was wrong or missing: see the table")
+    run_and_print(grid, arguments.out, where="lab rack2x4, 8 hosts in 2 racks")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HeadwayError as error:
-        sys.exit(f"rack2x4: {error}")
+    as_script("rack2x4", main)
