@@ -110,7 +110,6 @@ class EpochClock:
 
     def __init__(self, *, epoch_weight: float, lead_operations: int) -> None:
         self.epoch = 0
-        self.first_operation = 0
         self.link_Bps: float | None = None
         self._weight_left = epoch_weight
         self._lead_operations = lead_operations
@@ -159,7 +158,6 @@ class EpochClock:
                 self._tuned[Collective(name)] = decode(text)
             else:
                 self._tuned.pop(Collective(name), None)
-        self.first_operation = number
         self.link_Bps = ruling.link_Bps or self.link_Bps
         self.epoch = ruling.epoch + 1
         self._weight_left = ruling.epoch_weight

@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from headway.cluster.model import Cluster
-from headway.cluster.units import parse_bytes
 from headway.collectives.agreement import LARGE_BYTES, Admission, EpochClock, EpochReport, Ruling
-from headway.collectives.chunking import chunk_bytes_for, link_rate_Bps
+from headway.collectives.chunking import chunk_bytes_for, chunk_from_setting, link_rate_Bps
 from headway.collectives.control import Control, FailureNotice, Message
 from headway.collectives.coordinator import FIRST_EPOCH_WEIGHT, FIRST_LEAD_OPERATIONS, Coordinator
 from headway.collectives.executor import PipelinedExecutor
@@ -90,7 +89,7 @@ class Communicator:
         self._group = group
         self._journal = journal
         self._bitwise = settings.bitwise
-        self._chunk_bytes = parse_bytes(settings.chunk, where="HEADWAY_CHUNK") if settings.chunk else None
+        self._chunk_bytes = chunk_from_setting(settings.chunk)
         self._link_Bps = link_rate_Bps(cluster)
         self._book = PlanBook(cluster, settings.policy, settings.bitwise, settings.plan)
         self._clock = EpochClock(
@@ -117,9 +116,7 @@ class Communicator:
         self._sampling = False
         self._ticking = False
         self._closed = False
-        self._left: set[int] = set()
         transport.on_peer_lost(self._peer_lost)
-        transport.on_peer_left(self._left.add)
 
     def run(
         self,
@@ -285,7 +282,6 @@ class Communicator:
         )
         if oldest is not None and now_s >= oldest.deadline_s:
             self._expire(oldest)
-        self._fail_for_left()
         self._ticking = oldest is not None and self._broken is None
         if self._ticking:
             self._transport.run_at(now_s + TICK_S, self._tick)
@@ -333,12 +329,6 @@ class Communicator:
         if self._lost and (self._running is not None or self._queue):
             rank, what = next(iter(self._lost.items()))
             self._fail(PeerLostError(f"rank {rank} is lost: {what}", rank=rank), tell=True)
-
-    def _fail_for_left(self) -> None:
-        needed = self._left.intersection(self._executor.waiting_for()) if self._left else None
-        if needed:
-            rank = min(needed)
-            self._fail(PeerLostError(f"rank {rank} left the group before its part was done", rank=rank), tell=True)
 
     def _operation_failed(self, error: Exception) -> None:
         if isinstance(error, PeerLostError) and error.rank is not None:
