@@ -9,7 +9,8 @@ import yaml
 from pydantic import ValidationError
 
 from headway.errors import UsageError
-from headway.lab.scenario import FROM_TEXT, BwEvent, DelayEvent, Event, LoadEvent, LossEvent, Scenario
+from headway.lab.quantities import FROM_TEXT
+from headway.lab.scenario import BwEvent, DelayEvent, Event, LoadEvent, LossEvent, Scenario
 
 SHIPPED = Path(__file__).parent / "scenarios"
 _EVENT_TYPES: dict[str, type[Event]] = {"bw": BwEvent, "delay": DelayEvent, "loss": LossEvent, "load": LoadEvent}

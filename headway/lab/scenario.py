@@ -8,102 +8,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
-from headway.cluster.units import format_rate, parse_bytes, parse_rate, parse_time
-from headway.errors import UsageError
+from headway.lab.jobs import Job
+from headway.lab.quantities import Model, Names, Probability, Rate, Share, Size, Time
 
-MAX_HOSTS = 128
-FROM_TEXT = {"from_text": True}
-"""Validation context of a file: quantities must then carry a unit. In Python a number is in SI units."""
-
+MOST_HOSTS = 65_536
 Direction = Literal["up", "down"]
 _NAME = re.compile(r"^[a-z][a-z0-9-]{0,20}$")
 _RESERVED = frozenset({"hosts", "racks", "core"})
 
 
-def _quantity(parse: Callable[[str], float]) -> BeforeValidator:
-    def validate(value: object, info: ValidationInfo) -> object:
-        context: object = info.context
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and context == FROM_TEXT:
-            value = str(value)  # the parser then says which unit is missing
-        if not isinstance(value, str):
-            return value
-        try:
-            return parse(value)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-
-    return BeforeValidator(validate)
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A rate, either in bytes per second or as a fraction of the link's own rate."""
-
-    rate_Bps: float | None = None
-    fraction: float | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Amount:
-        """`50%` or `100Mbit`. Raises UsageError."""
-        share = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", text)
-        return cls(fraction=float(share.group(1)) / 100) if share else cls(rate_Bps=parse_rate(text))
-
-    def of(self, link_Bps: float) -> float:
-        """Bytes per second, on a link of that rate."""
-        if self.fraction is not None:
-            return self.fraction * link_Bps
-        assert self.rate_Bps is not None
-        return self.rate_Bps
-
-    def __str__(self) -> str:
-        return f"{self.fraction * 100:g} %" if self.fraction is not None else format_rate(self.rate_Bps or 0.0)
-
-
-def _amount(value: object) -> object:
-    if isinstance(value, Amount):
-        amount = value
-    else:
-        try:
-            amount = Amount.parse(str(value))
-        except UsageError as error:
-            raise ValueError(f"{error}, or a share of the link such as 50%") from None
-    if not amount.of(1.0) > 0:
-        raise ValueError("must be above 0")
-    return amount
-
-
-def _probability(value: object) -> object:
-    if isinstance(value, str):
-        share = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", value)
-        if share is None:
-            raise ValueError(f"{value!r} is not a percentage (write for example 0.5%)")
-        return float(share.group(1)) / 100
-    return value
-
-
-def _names(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-Rate = Annotated[float, _quantity(parse_rate), Field(gt=0, allow_inf_nan=False)]
-Time = Annotated[float, _quantity(parse_time), Field(ge=0, allow_inf_nan=False)]
-Size = Annotated[int, _quantity(parse_bytes), Field(gt=0)]
-Probability = Annotated[float, BeforeValidator(_probability), Field(ge=0, lt=1)]
-Share = Annotated[Amount, BeforeValidator(_amount)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-
-class Rates(_Model):
+class Rates(Model):
     """Rate in each direction, seen from the owner: `up` is what it sends. `200Mbit` alone stands for both."""
 
     up: Rate
@@ -119,7 +37,7 @@ class Rates(_Model):
         return self.up if direction == "up" else self.down
 
 
-class HostEntry(_Model):
+class HostEntry(Model):
     """One host. What is left out is taken from the scenario's own `access` and `latency`."""
 
     name: str
@@ -128,7 +46,7 @@ class HostEntry(_Model):
     rack: str | None = None
 
 
-class Racks(_Model):
+class Racks(Model):
     """Racks behind leaf routers, each joined to every spine by one link: as many paths as spines.
 
     Attributes:
@@ -136,10 +54,12 @@ class Racks(_Model):
         spines: number of spine routers.
         uplink: rate of each link from a rack to one spine.
         latency: one way, of each such link.
+
+    The lab builds up to 32 racks and 8 spines, the simulator any number.
     """
 
-    racks: Annotated[int, Field(ge=1, le=32)] | tuple[str, ...]
-    spines: Annotated[int, Field(ge=1, le=8)] = 2
+    racks: Annotated[int, Field(ge=1, le=4096)] | tuple[str, ...]
+    spines: Annotated[int, Field(ge=1, le=1024)] = 2
     uplink: Rates
     latency: Time = 0.0
 
@@ -149,7 +69,24 @@ class Racks(_Model):
         return tuple(f"rack{i}" for i in range(self.racks)) if isinstance(self.racks, int) else self.racks
 
 
-class _Event(_Model):
+class FatTree(Model):
+    """A three-tier fat tree of switches with k ports (Al-Fares et al., SIGCOMM 2008), for the simulator only.
+
+    k pods of k/2 edge and k/2 aggregation switches, (k/2)^2 core switches, up to k^3/4 hosts; flows are spread over
+    the equal paths by their addresses and ports.
+
+    Attributes:
+        k: ports of a switch; even.
+        uplink: rate of each link between switches; without it the hosts' own `access`.
+        latency: one way, of each such link.
+    """
+
+    k: Annotated[int, Field(ge=2, le=64, multiple_of=2)]
+    uplink: Rates | None = None
+    latency: Time = 0.0
+
+
+class _Event(Model):
     id: str
     start: Time = 0.0
     duration: Time | None = None
@@ -251,7 +188,7 @@ class LoadEvent(_Event):
 Event = BwEvent | DelayEvent | LossEvent | LoadEvent
 
 
-class Scenario(_Model):
+class Scenario(Model):
     """A whole lab.
 
     Attributes:
@@ -260,27 +197,31 @@ class Scenario(_Model):
         access: rate of each host's link.
         latency: one way, of each host's link; a message between two hosts crosses two of them.
         racks: leaf-spine network; without it all hosts are on one switch.
+        fat_tree: a fat tree instead; for the simulator only.
         queue: bytes that wait in front of each shaped link before packets are dropped; without it 20 ms at the
             link's rate, at least 192 KiB.
         burst: bytes that a shaped link lets through at once after a pause. Above 70 kB, the largest offloaded
             packet with its headers; below it every such packet would be cut, which costs much CPU.
         congestion_control: of every host.
         events: what happens, from when the command starts.
+        jobs: what the hosts run when no command is given.
     """
 
     name: str
     description: str = ""
     hosts: (
-        Annotated[int, Field(ge=1, le=MAX_HOSTS)]
-        | Annotated[tuple[HostEntry, ...], Field(min_length=1, max_length=MAX_HOSTS)]
+        Annotated[int, Field(ge=1, le=MOST_HOSTS)]
+        | Annotated[tuple[HostEntry, ...], Field(min_length=1, max_length=MOST_HOSTS)]
     )
     access: Rates
     latency: Time = 0.0
     racks: Racks | None = None
+    fat_tree: FatTree | None = None
     queue: Size | None = None
     burst: Size = 72 * 1024
     congestion_control: str = "cubic"
     events: tuple[Annotated[Event, Field(discriminator="type")], ...] = ()
+    jobs: tuple[Job, ...] = ()
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
@@ -301,6 +242,34 @@ class Scenario(_Model):
             raise ValueError(f"two events have the id {next(i for i in ids if ids.count(i) > 1)!r}")
         for event in self.events:
             self.targets_of(event)
+        return self
+
+    @model_validator(mode="after")
+    def _network_fits(self) -> Self:
+        if self.fat_tree is not None:
+            if self.racks is not None:
+                raise ValueError("give one of racks and fat_tree")
+            if len(self.host_entries) > self.fat_tree.k**3 // 4:
+                raise ValueError(f"a fat tree with k = {self.fat_tree.k} has {self.fat_tree.k**3 // 4} hosts")
+        return self
+
+    @model_validator(mode="after")
+    def _jobs_fit(self) -> Self:
+        names = [job.name for job in self.jobs]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two jobs are called {next(n for n in names if names.count(n) > 1)!r}")
+        known = set(self.host_names)
+        for job in self.jobs:
+            wanted = () if isinstance(job.hosts, int) else job.hosts
+            unknown = [name for name in wanted if name not in known]
+            if unknown:
+                raise ValueError(f"job {job.name!r}: there is no host {unknown[0]!r}")
+            if len(set(wanted)) < len(wanted):
+                raise ValueError(f"job {job.name!r} names a host twice")
+            if isinstance(job.hosts, int) and job.hosts > len(known):
+                raise ValueError(f"job {job.name!r} wants {job.hosts} hosts, there are {len(known)}")
+        if self.jobs and all(job.iterations is None for job in self.jobs):
+            raise ValueError("no job has a number of iterations, so nothing would end")
         return self
 
     @property

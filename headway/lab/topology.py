@@ -19,8 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
+from headway.errors import UsageError
 from headway.lab.scenario import Direction, Rates, Scenario
 
+MOST_HOSTS = 128
+MOST_RACKS = 32
+MOST_SPINES = 8
 DEFAULT_QUEUE_S = 0.02
 SMALLEST_QUEUE = 192 * 1024
 _HOST_SYSCTLS = (("net/ipv4/tcp_no_metrics_save", "1"), ("net/ipv4/ip_local_port_range", "32768 60999"))
@@ -191,7 +195,20 @@ def plan(scenario: Scenario, *, relay: bool, impair_all: bool = False) -> Topolo
     Args:
         relay: delay and loss come from the relay (else from netem, and then every cable is a plain one).
         impair_all: every link can get delay and loss later, not only those that the scenario says will.
+
+    UsageError: the scenario is one that only the simulator can run.
     """
+    racks = scenario.racks
+    if scenario.fat_tree is not None:
+        raise UsageError("the lab builds no fat trees", where=scenario.name, hint="headway sim runs this scenario")
+    if len(scenario.host_names) > MOST_HOSTS:
+        what = f"{len(scenario.host_names)} hosts; the lab builds up to {MOST_HOSTS}"
+        raise UsageError(what, where=scenario.name, hint="headway sim runs this scenario")
+    if racks is not None and (len(racks.names) > MOST_RACKS or racks.spines > MOST_SPINES):
+        what = (
+            f"{len(racks.names)} racks and {racks.spines} spines; the lab builds up to {MOST_RACKS} and {MOST_SPINES}"
+        )
+        raise UsageError(what, where=scenario.name, hint="headway sim runs this scenario")
     return _Planner(scenario, relay=relay, impair_all=impair_all).topology()
 
 

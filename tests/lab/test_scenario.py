@@ -9,7 +9,8 @@ import pytest
 
 from headway.errors import UsageError
 from headway.lab.files import load_scenario, parse_event, parse_scenario, shipped
-from headway.lab.scenario import Amount, BwEvent, LoadEvent
+from headway.lab.quantities import Amount
+from headway.lab.scenario import BwEvent, LoadEvent
 
 STAR: dict[str, object] = {"name": "s", "hosts": 3, "access": "200Mbit"}
 

@@ -1,0 +1,1 @@
+"""A flow-level simulator: many jobs on uneven, changing links; any plan; thousands of hosts. Pure."""

@@ -1,0 +1,246 @@
+"""Flows on a fabric as fluids: at every instant each has its max-min fair rate, and it ends when its bytes are gone.
+
+Rates are exact between events: they change only when a flow begins or ends or when somebody changes a capacity, a
+weight or a cap, and are solved anew once for everything that happens at one instant (see `maxmin`). A flow's last
+byte leaves when its bytes are gone (`on_sent`) and arrives one route latency later (`on_done`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.errors import HeadwayError
+from headway.sim.fabric import Fabric
+from headway.sim.loop import Loop
+from headway.sim.maxmin import Floats, Ints, fill
+
+FIRST_SLOTS = 256
+SAME_INSTANT = 1e-13
+"""Ends that differ by less than this part of the clock are one event: rounding makes them differ."""
+
+Callback = Callable[[], None]
+
+
+class Flow:
+    """One flow on its way. Made by `Network.start`."""
+
+    __slots__ = ("latency_s", "on_done", "on_sent", "size_bytes", "slot")
+
+    def __init__(
+        self, slot: int, size_bytes: float, latency_s: float, on_sent: Callback | None, on_done: Callback | None
+    ) -> None:
+        self.slot = slot
+        self.size_bytes = size_bytes
+        self.latency_s = latency_s
+        self.on_sent = on_sent
+        self.on_done = on_done
+
+    @property
+    def ended(self) -> bool:
+        """Whether all its bytes have left, or it was stopped."""
+        return self.slot < 0
+
+
+class Network:
+    """The flows of a fabric, on a loop's clock.
+
+    Args:
+        loop: the clock.
+        fabric: what the flows run over.
+    """
+
+    def __init__(self, loop: Loop, fabric: Fabric) -> None:
+        self.loop = loop
+        self.fabric = fabric
+        self._capacity_Bps: Floats = np.array([link.capacity_Bps for link in fabric.links], dtype=np.float64)
+        self._latency_s = [link.latency_s for link in fabric.links]
+        self._carried_bytes: Floats = np.zeros(len(fabric.links))
+        self._flows: list[Flow | None] = [None] * FIRST_SLOTS
+        self._free = list(range(FIRST_SLOTS - 1, -1, -1))
+        self._route: Ints = np.zeros((FIRST_SLOTS, 2), dtype=np.int64)
+        self._hops: Ints = np.zeros(FIRST_SLOTS, dtype=np.int64)
+        self._weight: Floats = np.ones(FIRST_SLOTS)
+        self._cap_Bps: Floats = np.full(FIRST_SLOTS, np.inf)
+        self._class: Ints = np.zeros(FIRST_SLOTS, dtype=np.int64)
+        self._left_bytes: Floats = np.zeros(FIRST_SLOTS)
+        self._rate_Bps: Floats = np.zeros(FIRST_SLOTS)
+        self._active: npt.NDArray[np.bool_] = np.zeros(FIRST_SLOTS, dtype=np.bool_)
+        self._since_s = 0.0
+        self._changed = False
+        self._next_s = float("inf")
+        self._keys = count()
+        loop.add_source(self)
+
+    def start(
+        self,
+        src: int,
+        dst: int,
+        size_bytes: float,
+        *,
+        key: int = 0,
+        weight: float = 1.0,
+        priority: int = 0,
+        cap_Bps: float = float("inf"),
+        on_sent: Callback | None = None,
+        on_done: Callback | None = None,
+    ) -> Flow:
+        """Begin a flow of `size_bytes` (may be infinite) from host `src` to host `dst` at this instant.
+
+        Args:
+            key: chooses among several routes; see `Router`.
+            weight: its share of a full link against the other flows there.
+            priority: 0 is served first; a later class gets what is left.
+            cap_Bps: the most it takes.
+            on_sent: called when the last byte has left.
+            on_done: called when the last byte has arrived.
+        """
+        if not size_bytes >= 0 or not 0 < weight < float("inf") or not cap_Bps > 0:
+            raise HeadwayError(f"a flow of {size_bytes} bytes, weight {weight}, cap {cap_Bps} cannot be")
+        route = self.fabric.router.route(src, dst, key)
+        latency_s = sum(self._latency_s[link] for link in route)
+        slot = self._slot(len(route))
+        flow = Flow(slot, size_bytes, latency_s, on_sent, on_done)
+        self._advance_bytes()
+        self._flows[slot] = flow
+        self._route[slot, : len(route)] = route
+        self._hops[slot] = len(route)
+        self._weight[slot] = weight
+        self._cap_Bps[slot] = cap_Bps
+        self._class[slot] = priority
+        self._left_bytes[slot] = size_bytes
+        self._rate_Bps[slot] = 0.0
+        self._active[slot] = True
+        self._changed = True
+        return flow
+
+    def stop(self, flow: Flow) -> None:
+        """End a flow early; nothing is called. Harmless when it has ended."""
+        if not flow.ended:
+            self._advance_bytes()
+            self._release(flow)
+
+    def set_weight(self, flow: Flow, weight: float) -> None:
+        """Give a running flow another weight."""
+        self._change(flow, self._weight, weight)
+
+    def set_cap(self, flow: Flow, cap_Bps: float) -> None:
+        """Give a running flow another cap, bytes per second."""
+        self._change(flow, self._cap_Bps, cap_Bps)
+
+    def rate_Bps(self, flow: Flow) -> float:
+        """Its rate, as of the last time that everything had settled."""
+        return 0.0 if flow.ended else float(self._rate_Bps[flow.slot])
+
+    def sent_bytes(self, flow: Flow) -> float:
+        """How much of it has left by now."""
+        if flow.ended:
+            return flow.size_bytes
+        self._advance_bytes()
+        return flow.size_bytes - float(self._left_bytes[flow.slot])
+
+    def capacity_Bps(self, link: int) -> float:
+        """Of a link, now."""
+        return float(self._capacity_Bps[link])
+
+    def set_capacity(self, link: int, capacity_Bps: float) -> None:
+        """Change a link's capacity from this instant; 0 stops what uses it."""
+        if not 0 <= capacity_Bps < float("inf"):
+            raise HeadwayError(f"{self.fabric.links[link].name}: capacity {capacity_Bps} cannot be")
+        if capacity_Bps != self._capacity_Bps[link]:
+            self._advance_bytes()
+            self._capacity_Bps[link] = capacity_Bps
+            self._changed = True
+
+    def set_latency(self, link: int, latency_s: float) -> None:
+        """Change a link's latency for flows that begin from now on."""
+        self._latency_s[link] = latency_s
+
+    def carried_bytes(self, link: int) -> float:
+        """What a link has carried so far."""
+        self._advance_bytes()
+        return float(self._carried_bytes[link])
+
+    def settle(self) -> float:
+        """Solve the rates if anything changed, and say when the next flow ends. For the loop."""
+        if self._changed:
+            self._changed = False
+            active = np.flatnonzero(self._active)
+            left_Bps = self._capacity_Bps.copy()
+            fill(active, self._route, self._hops, self._weight, self._cap_Bps, self._class, left_Bps, self._rate_Bps)
+            self._next_s = float("inf")
+            if len(active):
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    needed_s = np.where(
+                        self._left_bytes[active] > 0, self._left_bytes[active] / self._rate_Bps[active], 0
+                    )
+                self._next_s = self.loop.now_s + float(np.nanmin(needed_s))
+        return self._next_s
+
+    def advance(self) -> None:
+        """End the flows whose bytes are gone. For the loop."""
+        self._advance_bytes()
+        active = np.flatnonzero(self._active)
+        slack_bytes = self._rate_Bps[active] * SAME_INSTANT * self.loop.now_s
+        gone = [self._flows[slot] for slot in active[self._left_bytes[active] <= slack_bytes]]
+        self._changed = True
+        for flow in gone:
+            assert flow is not None
+            self._release(flow)
+            if flow.on_sent is not None:
+                flow.on_sent()
+            if flow.on_done is not None:
+                if flow.latency_s > 0:
+                    self.loop.after(flow.latency_s, flow.on_done)
+                else:
+                    flow.on_done()
+
+    def _change(self, flow: Flow, values: Floats, value: float) -> None:
+        if not value > 0:
+            raise HeadwayError(f"a flow's weight or cap of {value} cannot be")
+        if not flow.ended and values[flow.slot] != value:
+            self._advance_bytes()
+            values[flow.slot] = value
+            self._changed = True
+
+    def _advance_bytes(self) -> None:
+        """Bring the bytes of all flows up to now."""
+        passed_s = self.loop.now_s - self._since_s
+        if passed_s <= 0:
+            return
+        self._since_s = self.loop.now_s
+        for slot in np.flatnonzero(self._active):
+            moved = min(self._rate_Bps[slot] * passed_s, self._left_bytes[slot])
+            self._left_bytes[slot] -= moved
+            self._carried_bytes[self._route[slot, : self._hops[slot]]] += moved
+
+    def _release(self, flow: Flow) -> None:
+        slot, flow.slot = flow.slot, -1
+        self._flows[slot] = None
+        self._active[slot] = False
+        self._rate_Bps[slot] = 0.0
+        self._free.append(slot)
+        self._changed = True
+
+    def _slot(self, hops: int) -> int:
+        slots, width = self._route.shape
+        if hops > width:
+            wider = np.zeros((slots, hops), dtype=np.int64)
+            wider[:, :width] = self._route
+            self._route = wider
+        if not self._free:
+            self._grow(2 * slots)
+        return self._free.pop()
+
+    def _grow(self, slots: int) -> None:
+        old = len(self._flows)
+        self._flows += [None] * (slots - old)
+        self._free = list(range(slots - 1, old - 1, -1))
+        for name in ("_route", "_hops", "_weight", "_cap_Bps", "_class", "_left_bytes", "_rate_Bps", "_active"):
+            array = getattr(self, name)
+            larger = np.zeros((slots, *array.shape[1:]), dtype=array.dtype)
+            larger[:old] = array
+            setattr(self, name, larger)

@@ -1,0 +1,78 @@
+"""What a simulated run leaves: plain records, in simulated seconds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headway.decide.journal import Record
+
+
+@dataclass(frozen=True, slots=True)
+class IterationResult:
+    """One pass of a job's loop: from when its first rank began it until its last rank had ended it."""
+
+    start_s: float
+    end_s: float
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """One communicating phase.
+
+    Attributes:
+        job: whose. number: counted from 0 in the job. iteration: in which.
+        kind: the collective's name, or `send`.
+        size_bytes: the whole vector.
+        plan: name of the plan; empty for `send`.
+        start_s: when its last rank began it. end_s: when its last rank had its result.
+    """
+
+    job: str
+    number: int
+    iteration: int
+    kind: str
+    size_bytes: int
+    plan: str
+    start_s: float
+    end_s: float
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """One job: its iterations and operations, in order."""
+
+    name: str
+    iterations: Sequence[IterationResult]
+    operations: Sequence[OperationResult]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A whole run.
+
+    Attributes:
+        scenario: its name.
+        end_s: the simulated clock at the end.
+        events: callbacks and flow ends that were handled, for the cost per event.
+        jobs: by name, in the scenario's order.
+        carried_bytes: link name -> payload bytes that it carried.
+        records: the journal: starts, operations, decisions, events; `t_s` is the simulated clock.
+    """
+
+    scenario: str
+    end_s: float
+    events: int
+    jobs: Mapping[str, JobResult]
+    carried_bytes: Mapping[str, float]
+    records: Sequence[Record]
