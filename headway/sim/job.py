@@ -1,0 +1,50 @@
+"""A job on the simulated network: ranks that repeat a loop of computing and communicating. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headway.collectives.plan import Collective, Plan
+from headway.sim.network import Flow
+
+
+@dataclass(frozen=True)
+class OperationDone:
+    """One collective that has ended on every rank, on the simulated clock.
+
+    Attributes:
+        number: counted from 0 in the job; `send` phases have numbers too, but are no operations for a plan source.
+        collective: what was computed.
+        size_bytes: the whole vector.
+        plan: what `plan_for` gave.
+        ready_s: when each rank came to it.
+        ended_s: when each rank had its result.
+    """
+
+    number: int
+    collective: Collective
+    size_bytes: int
+    plan: Plan
+    ready_s: Sequence[float]
+    ended_s: Sequence[float]
+
+
+class PlanSource(Protocol):
+    """Chooses the plans of one job, and learns how they did."""
+
+    def plan_for(self, number: int, collective: Collective, size_bytes: int, root: int) -> Plan:
+        """The plan of operation `number`; asked once, in order of numbers, when the first rank comes to it.
+
+        Operation `number` - 1 may still run on other ranks then.
+        """
+        ...
+
+    def flow_started(self, number: int, src: int, dst: int, flow: Flow) -> None:
+        """Operation `number` began a flow from rank `src` to rank `dst`."""
+        ...
+
+    def operation_done(self, done: OperationDone) -> None:
+        """Called at the instant when the last rank has its result; its flows have all ended."""
+        ...
