@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from headway.errors import UsageError
+from headway.lab.draws import mix as mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +86,3 @@ def star(hosts: int, rate_Bps: float, *, latency_s: float = 0.0, names: Sequence
     up = [FabricLink(f"uplink of {name}", rate_Bps, latency_s) for name in labels]
     down = [FabricLink(f"downlink of {name}", rate_Bps, latency_s) for name in labels]
     return Fabric(f"star of {hosts}", labels, (*up, *down), _StarRouter(hosts))
-
-
-def mix(*values: int) -> int:
-    """A number of 64 bits that depends on all of `values` and looks random: for ECMP and for seeds. Stable.
-
-    SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014), folded over the values.
-    """
-    state = 0x9E3779B97F4A7C15
-    for value in values:
-        state = (state ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-        state = (state ^ (state >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-        state ^= state >> 31
-    return state
