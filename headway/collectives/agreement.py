@@ -31,6 +31,11 @@ LARGE_BYTES = 256 * 1024
 SMALL_WEIGHT = 1 / 64
 """One report per 64 small operations costs them below 1 % (a report and its ruling take about 0.5 ms)."""
 
+FIRST_EPOCH_WEIGHT = 2.0
+"""Until something is known of the operations' length: two large ones."""
+
+FIRST_LEAD_OPERATIONS = 1
+
 
 class EpochReport(BaseModel):
     """What one rank tells rank 0 at the end of an epoch.

@@ -20,10 +20,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from headway.cluster.model import Cluster
-from headway.collectives.agreement import LARGE_BYTES, Admission, EpochClock, EpochReport, Ruling
+from headway.collectives.agreement import (
+    FIRST_EPOCH_WEIGHT,
+    FIRST_LEAD_OPERATIONS,
+    LARGE_BYTES,
+    Admission,
+    EpochClock,
+    EpochReport,
+    Ruling,
+)
 from headway.collectives.chunking import chunk_bytes_for, chunk_from_setting, link_rate_Bps
 from headway.collectives.control import Control, FailureNotice, Message
-from headway.collectives.coordinator import FIRST_EPOCH_WEIGHT, FIRST_LEAD_OPERATIONS, Coordinator
+from headway.collectives.coordinator import Coordinator
 from headway.collectives.executor import PipelinedExecutor
 from headway.collectives.liveness import LivenessMessage
 from headway.collectives.mismatch import MismatchWatch

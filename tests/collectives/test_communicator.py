@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from headway.cluster.model import Cluster, star
-from headway.collectives import coordinator as coordinator_module
+from headway.collectives import decider as decider_module
 from headway.collectives.communicator import Communicator
 from headway.collectives.families import direct
 from headway.collectives.families import star as star_tree
@@ -102,7 +102,7 @@ class _World:
 
 
 def test_in_bitwise_mode_no_change_of_plan_changes_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_module, "Tuner", _Restless)
+    monkeypatch.setattr(decider_module, "Tuner", _Restless)
     random = np.random.default_rng(7)
     given = [(random.standard_normal(COUNT) * 10.0**rank).astype(np.float32) for rank in range(SIZE)]
     expected = ((given[0] + given[1]) + given[2]) + given[3]
@@ -125,7 +125,7 @@ def test_in_bitwise_mode_no_change_of_plan_changes_a_bit(monkeypatch: pytest.Mon
 
 
 def test_a_tuner_that_fails_is_reported_and_the_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_module, "Tuner", _Broken)
+    monkeypatch.setattr(decider_module, "Tuner", _Broken)
     with group(SIZE) as transports:
         world = _World(transports, Settings())
         for _ in range(8):
