@@ -34,10 +34,11 @@ class OperationDone:
 class PlanSource(Protocol):
     """Chooses the plans of one job, and learns how they did."""
 
-    def plan_for(self, number: int, collective: Collective, size_bytes: int, root: int) -> Plan:
-        """The plan of operation `number`; asked once, in order of numbers, when the first rank comes to it.
+    def plan_for(self, number: int, collective: Collective, size_bytes: int, root: int) -> Plan | None:
+        """The plan of operation `number`; asked in order of numbers, when the first rank comes to it.
 
-        Operation `number` - 1 may still run on other ranks then.
+        The operation before may still run on other ranks then. None: what it showed decides, so the ranks wait for
+        its end; asked again right after its `operation_done`, which always gives a plan.
         """
         ...
 
