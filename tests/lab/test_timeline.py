@@ -13,7 +13,8 @@ from headway.decide.journal import EventRecord
 from headway.lab.effects import Effect
 from headway.lab.files import parse_scenario
 from headway.lab.scenario import Scenario
-from headway.lab.timeline import Player, Step, steps
+from headway.lab.steps import Step, steps
+from headway.lab.timeline import Player
 
 
 def scenario(*events: dict[str, Any]) -> Scenario:
