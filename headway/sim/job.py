@@ -1,4 +1,4 @@
-"""A job on the simulated network: ranks that repeat a loop of computing and communicating. Pure."""
+"""What a job on the simulated network asks of those who choose its plans. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OperationDone:
 
 
 class PlanSource(Protocol):
-    """Chooses the plans of one job, and learns how they did."""
+    """Chooses the plans of one job, learns how they did, and writes the job's records into the journal."""
 
     def plan_for(self, number: int, collective: Collective, size_bytes: int, root: int) -> Plan | None:
         """The plan of operation `number`; asked in order of numbers, when the first rank comes to it.

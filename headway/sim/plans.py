@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from headway.cluster.model import Cluster
+from headway.collectives.limits import lower_bound
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.plan_book import PINNABLE, PlanBook
+from headway.collectives.plan_book import PINNABLE, ROOTED, PlanBook
+from headway.collectives.plan_codec import encode
+from headway.decide.journal import Journal, OperationRecord, StartRecord
 from headway.errors import UsageError
 from headway.lab.jobs import Job
 from headway.sim.job import OperationDone
@@ -17,24 +20,71 @@ class HeldPlans:
     Args:
         job: whose `plan` names a family, as HEADWAY_PLAN, or is empty.
         cluster: the job's ranks on hosts with the rates of free links.
-        where: file, for the message of the UsageError that an unknown family raises.
+        journal: gets the start and rank 0's operations.
+
+    Raises:
+        UsageError: `plan` is no family.
     """
 
-    def __init__(self, job: Job, cluster: Cluster, *, where: str = "") -> None:
+    def __init__(self, job: Job, cluster: Cluster, journal: Journal) -> None:
         if job.plan and job.plan not in PINNABLE:
-            known = ", ".join(PINNABLE)
-            field = f"job {job.name}: plan"
             raise UsageError(
-                f"{job.plan!r} is no plan", where=f"{where}: {field}" if where else field, hint=f"one of {known}"
+                f"{job.plan!r} is no plan", where=f"job {job.name}: plan", hint=f"one of {', '.join(PINNABLE)}"
             )
+        self._job = job
+        self._cluster = cluster
+        self._journal = journal
         self._book = PlanBook(cluster, "off", bitwise=False, pinned=job.plan)
+        self._limits_s: dict[tuple[Collective, int, int], float] = {}
+        self._roots: dict[int, int] = {}
+        self._started = False
 
     def plan_for(self, number: int, collective: Collective, size_bytes: int, root: int) -> Plan:
         """The same plan for every operation of this size."""
-        return self._book.idle(collective, size_bytes, root)
+        plan = self._book.idle(collective, size_bytes, root)
+        if not self._started:
+            self._started = True
+            self._write_start(plan)
+        if collective in ROOTED:
+            self._roots[number] = root
+        return plan
 
     def flow_started(self, number: int, src: int, dst: int, flow: Flow) -> None:
         """Nothing to learn."""
 
     def operation_done(self, done: OperationDone) -> None:
-        """Nothing to learn."""
+        """Into the journal, as rank 0 saw it."""
+        root = self._roots.pop(done.number, 0)
+        kind = (done.collective, done.size_bytes, root)
+        if kind not in self._limits_s:
+            self._limits_s[kind] = lower_bound(self._cluster, done.collective, done.size_bytes, root=root).time_s
+        self._journal.write(
+            OperationRecord(
+                t_s=done.ended_s[0],
+                group=self._job.name,
+                rank=0,
+                operation=done.number,
+                collective=done.collective.value,
+                size_bytes=done.size_bytes,
+                plan=done.plan.name,
+                duration_s=done.ended_s[0] - done.ready_s[0],
+                limit_s=self._limits_s[kind],
+            )
+        )
+
+    def _write_start(self, plan: Plan) -> None:
+        cluster = self._cluster
+        hosts = [cluster.hosts[host] for host in cluster.host_of]
+        self._journal.write(
+            StartRecord(
+                t_s=self._job.start,
+                group=self._job.name,
+                world_size=cluster.world_size,
+                hosts=[host.name for host in hosts],
+                policy=self._job.policy,
+                settings={"plan": self._job.plan} if self._job.plan else {},
+                racks=[cluster.racks[host.rack].name if host.rack is not None else "" for host in hosts],
+                plan=plan.name,
+                plan_trees=encode(plan),
+            )
+        )
