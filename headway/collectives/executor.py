@@ -3,7 +3,7 @@
 Each piece of a tree goes up once it holds the sums of everything below, and the result comes down into its place.
 There are no rounds: a rank reacts to what arrives. What it may send waits in one queue per peer, the most urgent
 first (see `pieces`): results before sums, old pieces before new ones, so that the pipeline drains before it is
-filled further and all trees progress together. Only `WINDOW_BYTES` per peer are given to the transport ahead,
+filled further and all trees progress together. Only `table.WINDOW_BYTES` per peer are given to the transport ahead,
 because what is there can't be overtaken.
 
 Tags carry a mark of what their sender called (bits 32 to 59), so that the first message of a rank that called
@@ -24,14 +24,10 @@ from heapq import heappop, heappush
 from headway.collectives.folding import Fold
 from headway.collectives.operation import Operation, OperationOutcome
 from headway.collectives.scratch import ScratchPool
-from headway.collectives.table import DOWN, MARK_SHIFT, UP, Table, Tables, check
+from headway.collectives.table import DOWN, MARK_SHIFT, UP, Table, check, window_messages
+from headway.collectives.tables import Tables
 from headway.errors import DeadlineError, MismatchError, PeerLostError, TransportError
 from headway.transport.api import StreamTransport
-
-WINDOW_BYTES = 64 * 1024
-"""Per peer, queued in the transport and not yet sent, at least two pieces, so that a socket never runs dry. What lies
-there can't be overtaken: with one rank of 8 at half rate, 8 MiB on rotated chains reach 0.96 of the limit with
-64 KiB here and 64 KiB unsent in the kernel, 0.92 with 256 KiB here, 0.87 with 256 KiB in both (flow-level model)."""
 
 Done = Callable[[OperationOutcome], None]
 
@@ -217,7 +213,7 @@ class _Run:
     def begin(self) -> None:
         """Open the channel and send what can be sent from the start."""
         self.started_s = time.monotonic()
-        window = max(2, WINDOW_BYTES // self.operation.chunk_bytes)
+        window = window_messages(self.operation.chunk_bytes)
         for peer, tags in self._table.ready.items():
             self._waiting[peer] = list(tags)
             self._slots[peer] = window

@@ -19,7 +19,8 @@ from headway.collectives.operation import Operation, OperationOutcome
 from headway.collectives.plan import Phase
 from headway.collectives.schedule import Transfer, rounds
 from headway.collectives.scratch import ScratchPool
-from headway.collectives.table import Tables, check
+from headway.collectives.table import check
+from headway.collectives.tables import Tables
 from headway.errors import TransportError
 from headway.transport import api
 

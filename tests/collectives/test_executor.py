@@ -14,7 +14,7 @@ from headway.collectives.executor import PipelinedExecutor
 from headway.collectives.operation import Operation
 from headway.collectives.plan import Collective, Plan, PlanError, Tree
 from headway.collectives.reducers import NumpyReducer, ReduceKind
-from headway.collectives.table import Tables
+from headway.collectives.tables import Tables
 from headway.errors import DeadlineError, MismatchError, PeerLostError, TransportError, UsageError
 from tests.collectives.harness import (
     Outcomes,
