@@ -49,3 +49,7 @@ class PlanSource(Protocol):
     def operation_done(self, done: OperationDone) -> None:
         """Called at the instant when the last rank has its result; its flows have all ended."""
         ...
+
+    def finish(self) -> None:
+        """The job has ended, or the run has: write what is left to be written."""
+        ...

@@ -72,6 +72,9 @@ class HeldPlans:
             )
         )
 
+    def finish(self) -> None:
+        """All is written."""
+
     def _write_start(self, plan: Plan) -> None:
         cluster = self._cluster
         hosts = [cluster.hosts[host] for host in cluster.host_of]
