@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from headway.cluster.model import Cluster, Host, Rack
 from headway.lab.scenario import BwEvent, DelayEvent, Event, LoadEvent, LossEvent, Scenario
@@ -11,7 +12,36 @@ from headway.lab.topology import LinkId, LinkSettings, Topology
 
 WIRE_ALPHA_S = 100e-6
 """Time of one hop of an empty message on the emulated switch, without the scenario's own latency."""
-_LEAST_SHARE = 0.02
+LEAST_SHARE = 0.02
+"""Part of a link that open-loop load leaves to others even if it asks for all: its packets are dropped like theirs."""
+
+
+class Wire(Protocol):
+    """One direction of one link as built: rate on the wire, latency one way."""
+
+    @property
+    def id(self) -> LinkId:
+        """Whose, and which direction."""
+        ...
+
+    @property
+    def rate_Bps(self) -> float:
+        """Bytes per second on the wire."""
+        ...
+
+    @property
+    def delay_s(self) -> float:
+        """One way, seconds."""
+        ...
+
+
+class Wired(Protocol):
+    """A network as far as events concern it: the lab's `Topology`, or a simulator's."""
+
+    @property
+    def links(self) -> Sequence[Wire]:
+        """Every link."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +103,53 @@ def effects_of(event: Event, targets: Sequence[str]) -> tuple[Effect, ...]:
     return tuple(Effect(event, target) for target in targets)
 
 
-def link_settings(topology: Topology, in_force: Sequence[Sequence[Effect]]) -> dict[LinkId, LinkSettings]:
+def link_settings(wired: Wired, in_force: Iterable[Sequence[Effect]]) -> dict[LinkId, LinkSettings]:
     """Every link as it should be: the least of the rates, the sum of the delays, losses independent of each other."""
-    result = {}
-    for link in topology.links:
-        settings = LinkSettings(rate_Bps=link.rate_Bps, delay_s=link.delay_s)
-        for effect in (effect for group in in_force for effect in group if effect.concerns(link.id)):
+    at = _by_target(in_force)
+    return {link.id: settings_under(link, at.get(link.id.owner, ())) for link in wired.links}
+
+
+def settings_under(link: Wire, effects: Iterable[Effect]) -> LinkSettings:
+    """One link as it should be under `effects`, of which those that don't concern it change nothing."""
+    settings = LinkSettings(rate_Bps=link.rate_Bps, delay_s=link.delay_s)
+    for effect in effects:
+        if effect.concerns(link.id):
             settings = _with(settings, effect.event, link.rate_Bps)
-        result[link.id] = settings
-    return result
+    return settings
+
+
+def load_under(link: Wire, effects: Iterable[Effect]) -> tuple[float, int]:
+    """Background load on one link: (UDP rate on the wire in bytes per second, number of TCP flows)."""
+    udp_Bps, flows = 0.0, 0
+    for effect in effects:
+        if effect.concerns(link.id) and isinstance(effect.event, LoadEvent):
+            udp_Bps += effect.event.udp.of(link.rate_Bps) if effect.event.udp is not None else 0.0
+            flows += effect.event.tcp or 0
+    return udp_Bps, flows
+
+
+def beside_udp_Bps(rate_Bps: float, udp_Bps: float) -> float:
+    """What open-loop load leaves of a link, bytes per second on the wire."""
+    return max(rate_Bps - udp_Bps, LEAST_SHARE * rate_Bps)
+
+
+def rates_left(wired: Wired, in_force: Iterable[Sequence[Effect]]) -> dict[LinkId, float]:
+    """What is left for a job on each link: rates on the wire, bytes per second. Of n TCP flows it gets one's part."""
+    at = _by_target(in_force)
+    left = {}
+    for link in wired.links:
+        effects = at.get(link.id.owner, ())
+        udp_Bps, flows = load_under(link, effects)
+        left[link.id] = beside_udp_Bps(settings_under(link, effects).rate_Bps, udp_Bps) / (flows + 1)
+    return left
+
+
+def _by_target(in_force: Iterable[Sequence[Effect]]) -> Mapping[str, Sequence[Effect]]:
+    at: dict[str, list[Effect]] = {}
+    for group in in_force:
+        for effect in group:
+            at.setdefault(effect.target, []).append(effect)
+    return at
 
 
 def _with(settings: LinkSettings, event: Event, base_Bps: float) -> LinkSettings:
@@ -125,7 +193,7 @@ def _ends(topology: Topology, link: LinkId) -> tuple[tuple[str, str, str], tuple
 def cluster(scenario: Scenario, topology: Topology, in_force: Sequence[Sequence[Effect]]) -> Cluster:
     """What is left for a job on each link: rates on the wire, bytes per second."""
     settings = link_settings(topology, in_force)
-    left = {link: _left(link, settings[link].rate_Bps, topology, in_force) for link in settings}
+    left = rates_left(topology, in_force)
     delay = max((s.delay_s for link, s in settings.items() if link.path is None), default=0.0)
     between = max((s.delay_s for link, s in settings.items() if link.path is not None), default=0.0)
     hosts = tuple(
@@ -138,13 +206,3 @@ def cluster(scenario: Scenario, topology: Topology, in_force: Sequence[Sequence[
     )
     alpha = WIRE_ALPHA_S + 2 * delay + 2 * between
     return Cluster(hosts=hosts, host_of=tuple(range(len(hosts))), racks=racks, alpha_s=alpha)
-
-
-def _left(link: LinkId, rate_Bps: float, topology: Topology, in_force: Sequence[Sequence[Effect]]) -> float:
-    base = topology.link(link).rate_Bps
-    udp, flows = 0.0, 0
-    for effect in (effect for group in in_force for effect in group if effect.concerns(link)):
-        if isinstance(effect.event, LoadEvent):
-            udp += effect.event.udp.of(base) if effect.event.udp is not None else 0.0
-            flows += effect.event.tcp or 0
-    return max(rate_Bps - udp, _LEAST_SHARE * rate_Bps) / (flows + 1)

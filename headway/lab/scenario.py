@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -231,7 +233,7 @@ class Scenario(Model):
                 raise ValueError(
                     f"{name!r} is no name (a letter, then letters, digits and dashes; not hosts, racks, core)"
                 )
-        twice = {name for name in names if names.count(name) > 1}
+        twice = {name for name, times in Counter(names).items() if times > 1}
         if twice:
             raise ValueError(f"two hosts or racks are called {min(twice)!r}")
         for entry in self.host_entries:
@@ -272,19 +274,19 @@ class Scenario(Model):
             raise ValueError("no job has a number of iterations, so nothing would end")
         return self
 
-    @property
+    @cached_property
     def host_entries(self) -> tuple[HostEntry, ...]:
         """The hosts, as a list even where the file gives a number."""
         if isinstance(self.hosts, int):
             return tuple(HostEntry(name=f"host{i}") for i in range(self.hosts))
         return self.hosts
 
-    @property
+    @cached_property
     def host_names(self) -> tuple[str, ...]:
         """The hosts' names, in rank order."""
         return tuple(entry.name for entry in self.host_entries)
 
-    @property
+    @cached_property
     def rack_names(self) -> tuple[str, ...]:
         """The racks' names; empty for a star."""
         return self.racks.names if self.racks is not None else ()
@@ -301,12 +303,13 @@ class Scenario(Model):
     def targets_of(self, event: Event) -> tuple[str, ...]:
         """The event's targets, `hosts` and `racks` spelled out. ValueError names an unknown one."""
         names: list[str] = []
+        known_names = {*self.host_names, *self.rack_names}
         for target in event.target:
             if target == "hosts":
                 names += self.host_names
             elif target == "racks" and self.racks is not None:
                 names += self.rack_names
-            elif target in self.host_names or target in self.rack_names:
+            elif target in known_names:
                 names.append(target)
             else:
                 known = ", ".join((*self.host_names, *self.rack_names))
