@@ -106,3 +106,38 @@ def fill(
         for i in range(mine, count):
             open_[i - mine] = open_[i]
         count -= mine
+
+
+@njit(cache=True)
+def move(
+    passed_s: float,
+    active: npt.NDArray[np.bool_],
+    rate: Floats,
+    left_bytes: Floats,
+    mark_left_bytes: Floats,
+    route: Ints,
+    hops: Ints,
+    carried_bytes: Floats,
+) -> None:
+    """Let `passed_s` seconds of every active flow's bytes leave."""
+    for f in range(active.shape[0]):
+        if active[f] and left_bytes[f] > 0:
+            moved = min(rate[f] * passed_s, left_bytes[f])
+            left_bytes[f] -= moved
+            mark_left_bytes[f] -= moved
+            for h in range(hops[f]):
+                carried_bytes[route[f, h]] += moved
+
+
+@njit(cache=True)
+def least_time(active: npt.NDArray[np.bool_], left_bytes: Floats, mark_left_bytes: Floats, rate: Floats) -> float:
+    """Seconds until the first flow ends or reaches its mark."""
+    least_s = np.inf
+    for f in range(active.shape[0]):
+        if active[f]:
+            bytes_ = min(left_bytes[f], mark_left_bytes[f])
+            if bytes_ <= 0:
+                least_s = 0.0
+            elif rate[f] > 0:
+                least_s = min(least_s, bytes_ / rate[f])
+    return least_s

@@ -7,8 +7,8 @@ byte leaves when its bytes are gone (`on_sent`) and arrives one route latency la
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,15 @@ import numpy.typing as npt
 from headway.errors import HeadwayError
 from headway.sim.fabric import Fabric
 from headway.sim.loop import Loop
-from headway.sim.maxmin import Floats, Ints, fill
+from headway.sim.maxmin import Floats, Ints, fill, least_time, move
 
 FIRST_SLOTS = 256
 SAME_INSTANT = 1e-13
 """Ends that differ by less than this part of the clock are one event: rounding makes them differ."""
+
+TINY_S = 1e-12
+FULL = 1e-9
+"""A link is full when less than this part of it is left."""
 
 Callback = Callable[[], None]
 
@@ -28,7 +32,7 @@ Callback = Callable[[], None]
 class Flow:
     """One flow on its way. Made by `Network.start`."""
 
-    __slots__ = ("latency_s", "on_done", "on_sent", "size_bytes", "slot")
+    __slots__ = ("final_bytes", "latency_s", "marks", "on_done", "on_sent", "size_bytes", "slot")
 
     def __init__(
         self, slot: int, size_bytes: float, latency_s: float, on_sent: Callback | None, on_done: Callback | None
@@ -38,6 +42,8 @@ class Flow:
         self.latency_s = latency_s
         self.on_sent = on_sent
         self.on_done = on_done
+        self.final_bytes = 0.0
+        self.marks: deque[tuple[float, Callback]] = deque()
 
     @property
     def ended(self) -> bool:
@@ -67,12 +73,13 @@ class Network:
         self._cap_Bps: Floats = np.full(FIRST_SLOTS, np.inf)
         self._class: Ints = np.zeros(FIRST_SLOTS, dtype=np.int64)
         self._left_bytes: Floats = np.zeros(FIRST_SLOTS)
+        self._mark_left_bytes: Floats = np.full(FIRST_SLOTS, np.inf)
         self._rate_Bps: Floats = np.zeros(FIRST_SLOTS)
         self._active: npt.NDArray[np.bool_] = np.zeros(FIRST_SLOTS, dtype=np.bool_)
         self._since_s = 0.0
         self._changed = False
+        self._moved = False
         self._next_s = float("inf")
-        self._keys = count()
         loop.add_source(self)
 
     def start(
@@ -112,6 +119,7 @@ class Network:
         self._cap_Bps[slot] = cap_Bps
         self._class[slot] = priority
         self._left_bytes[slot] = size_bytes
+        self._mark_left_bytes[slot] = np.inf
         self._rate_Bps[slot] = 0.0
         self._active[slot] = True
         self._changed = True
@@ -120,8 +128,38 @@ class Network:
     def stop(self, flow: Flow) -> None:
         """End a flow early; nothing is called. Harmless when it has ended."""
         if not flow.ended:
-            self._advance_bytes()
+            flow.final_bytes = self.sent_bytes(flow)
             self._release(flow)
+
+    def extend(self, flow: Flow, more_bytes: float) -> None:
+        """Give a running flow more to send; it ends when that has left too. Its rate stays."""
+        if flow.ended or not more_bytes >= 0:
+            raise HeadwayError(
+                f"{more_bytes} more bytes cannot be given to this flow: it has ended, or they are below 0"
+            )
+        self._advance_bytes()
+        flow.size_bytes += more_bytes
+        self._left_bytes[flow.slot] += more_bytes
+        self._moved = True
+
+    def on_bytes(self, flow: Flow, sent_bytes: float, callback: Callback) -> None:
+        """Call `callback` at the instant when `sent_bytes` of the flow have left it: at this instant if they have.
+
+        Several per flow, in ascending order. Those of one instant come before `on_sent`. A flow that is stopped, or
+        ends with fewer bytes, calls no more.
+        """
+        if flow.ended or (flow.marks and sent_bytes < flow.marks[-1][0]):
+            raise HeadwayError(f"nothing can be called at byte {sent_bytes}: the flow has ended, or a later one is set")
+        flow.marks.append((sent_bytes, callback))
+        if len(flow.marks) == 1:
+            self._advance_bytes()
+            self._set_mark(flow)
+
+    def full(self, link: int) -> bool:
+        """Whether the flows leave nothing of a link, as of the last time that everything had settled."""
+        on_it = self._active & ((self._route == link) & (np.arange(self._route.shape[1]) < self._hops[:, None])).any(1)
+        used_Bps = float(self._rate_Bps[on_it].sum())
+        return used_Bps >= float(self._capacity_Bps[link]) * (1 - FULL)
 
     def set_weight(self, flow: Flow, weight: float) -> None:
         """Give a running flow another weight."""
@@ -138,7 +176,7 @@ class Network:
     def sent_bytes(self, flow: Flow) -> float:
         """How much of it has left by now."""
         if flow.ended:
-            return flow.size_bytes
+            return flow.final_bytes
         self._advance_bytes()
         return flow.size_bytes - float(self._left_bytes[flow.slot])
 
@@ -171,32 +209,48 @@ class Network:
             active = np.flatnonzero(self._active)
             left_Bps = self._capacity_Bps.copy()
             fill(active, self._route, self._hops, self._weight, self._cap_Bps, self._class, left_Bps, self._rate_Bps)
-            self._next_s = float("inf")
-            if len(active):
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    needed_s = np.where(
-                        self._left_bytes[active] > 0, self._left_bytes[active] / self._rate_Bps[active], 0
-                    )
-                self._next_s = self.loop.now_s + float(np.nanmin(needed_s))
+            self._moved = True
+        if self._moved:
+            self._moved = False
+            self._next_s = self.loop.now_s + float(
+                least_time(self._active, self._left_bytes, self._mark_left_bytes, self._rate_Bps)
+            )
         return self._next_s
 
     def advance(self) -> None:
         """End the flows whose bytes are gone. For the loop."""
         self._advance_bytes()
         active = np.flatnonzero(self._active)
-        slack_bytes = self._rate_Bps[active] * SAME_INSTANT * self.loop.now_s
-        gone = [self._flows[slot] for slot in active[self._left_bytes[active] <= slack_bytes]]
-        self._changed = True
-        for flow in gone:
+        slack_bytes = self._rate_Bps[active] * (SAME_INSTANT * max(self.loop.now_s, TINY_S))
+        least = np.minimum(self._left_bytes[active], self._mark_left_bytes[active])
+        due = [self._flows[slot] for slot in active[least <= slack_bytes]]
+        self._moved = True
+        for flow in due:
             assert flow is not None
-            self._release(flow)
-            if flow.on_sent is not None:
-                flow.on_sent()
-            if flow.on_done is not None:
-                if flow.latency_s > 0:
-                    self.loop.after(flow.latency_s, flow.on_done)
-                else:
-                    flow.on_done()
+            self._let_happen(flow)
+
+    def _let_happen(self, flow: Flow) -> None:
+        slack_bytes = SAME_INSTANT * max(self.loop.now_s, TINY_S) * self.rate_Bps(flow)
+        while not flow.ended and self._mark_left_bytes[flow.slot] <= slack_bytes:
+            callback = flow.marks.popleft()[1]
+            self._set_mark(flow)
+            callback()
+        if flow.ended or self._left_bytes[flow.slot] > slack_bytes:
+            return
+        flow.final_bytes = flow.size_bytes
+        self._release(flow)
+        if flow.on_sent is not None:
+            flow.on_sent()
+        if flow.on_done is not None:
+            if flow.latency_s > 0:
+                self.loop.after(flow.latency_s, flow.on_done)
+            else:
+                flow.on_done()
+
+    def _set_mark(self, flow: Flow) -> None:
+        sent_bytes = flow.size_bytes - float(self._left_bytes[flow.slot])
+        self._mark_left_bytes[flow.slot] = flow.marks[0][0] - sent_bytes if flow.marks else np.inf
+        self._moved = True
 
     def _change(self, flow: Flow, values: Floats, value: float) -> None:
         if not value > 0:
@@ -212,10 +266,16 @@ class Network:
         if passed_s <= 0:
             return
         self._since_s = self.loop.now_s
-        for slot in np.flatnonzero(self._active):
-            moved = min(self._rate_Bps[slot] * passed_s, self._left_bytes[slot])
-            self._left_bytes[slot] -= moved
-            self._carried_bytes[self._route[slot, : self._hops[slot]]] += moved
+        move(
+            passed_s,
+            self._active,
+            self._rate_Bps,
+            self._left_bytes,
+            self._mark_left_bytes,
+            self._route,
+            self._hops,
+            self._carried_bytes,
+        )
 
     def _release(self, flow: Flow) -> None:
         slot, flow.slot = flow.slot, -1
@@ -239,7 +299,17 @@ class Network:
         old = len(self._flows)
         self._flows += [None] * (slots - old)
         self._free = list(range(slots - 1, old - 1, -1))
-        for name in ("_route", "_hops", "_weight", "_cap_Bps", "_class", "_left_bytes", "_rate_Bps", "_active"):
+        for name in (
+            "_route",
+            "_hops",
+            "_weight",
+            "_cap_Bps",
+            "_class",
+            "_left_bytes",
+            "_mark_left_bytes",
+            "_rate_Bps",
+            "_active",
+        ):
             array = getattr(self, name)
             larger = np.zeros((slots, *array.shape[1:]), dtype=array.dtype)
             larger[:old] = array
