@@ -1,0 +1,86 @@
+"""Cells on a Ray cluster. Ray is an optional dependency: `pip install 'headway[ray]'`."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from headway.bench.attempt import Attempt, Function, attempt
+from headway.errors import UsageError
+from headway.sim.cells import Json
+
+POLL_S = 0.5
+AHEAD = 2
+"""Cells in flight per processor of the cluster: so many that none waits for us, so few that an end comes soon."""
+
+
+@contextmanager
+def attempts(
+    function: Function,
+    works: Sequence[Json],
+    *,
+    address: str,
+    version: str,
+    check: Callable[[], None],
+) -> Iterator[Iterator[Attempt]]:
+    """As `worker_pool.attempts`, on the cluster at `address` (`auto`: the one that RAY_ADDRESS or this host names).
+
+    Headway must be installed on every node, with the same sources as here: a node where `version` differs fails its
+    cells and says so. UsageError when Ray is missing or there is no such cluster.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError("Ray is not installed", where="--ray", hint="pip install 'headway[ray]'")
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="headway")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"no Ray cluster at {address!r}: {said}", where="--ray", hint="ray start --head") from None
+    pending: dict[object, tuple[int, float]] = {}
+    try:
+        yield _run(function, works, version, check, pending)
+    finally:
+        for reference in pending:
+            ray.cancel(reference, force=True)
+        ray.shutdown()
+
+
+def _run(
+    function: Function,
+    works: Sequence[Json],
+    version: str,
+    check: Callable[[], None],
+    pending: dict[object, tuple[int, float]],
+) -> Iterator[Attempt]:
+    import ray
+
+    # A worker that dies costs its cell; the next run of the same command tries it again.
+    remote = ray.remote(num_cpus=1, max_retries=0)(_attempt)
+    most = max(1, round(AHEAD * ray.cluster_resources().get("CPU", 1.0)))
+    todo = deque(enumerate(works))
+    while todo or pending:
+        check()
+        while todo and len(pending) < most:
+            index, work = todo.popleft()
+            pending[remote.remote(function, index, work, version)] = (index, time.perf_counter())
+        ready, _ = ray.wait(list(pending), num_returns=1, timeout=POLL_S)
+        for reference in ready:
+            index, since_s = pending.pop(reference)
+            try:
+                yield ray.get(reference)
+            except ray.exceptions.RayError as error:
+                said = " ".join(str(error).split())
+                yield Attempt(index, error=f"on Ray: {said}", wall_s=time.perf_counter() - since_s)
+    check()
+
+
+def _attempt(function: Function, index: int, work: Json, version: str) -> Attempt:
+    from headway.bench.pool import code_version
+
+    if code_version() != version:
+        return Attempt(index, error=f"the node runs Headway {code_version()}, not {version}")
+    return attempt(function, index, work)

@@ -1,0 +1,285 @@
+"""The pool keeps every row, whatever happens to workers, to the run and to the file."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headway.bench.pool import ASIDE, ROWS, code_version, read_rows, run_cells
+from headway.bench.progress import Shown
+from headway.errors import HeadwayError, UsageError
+from headway.sim.cells import Cell, Json, Row, parse_row
+
+
+def squared(work: Json) -> Json:
+    """What most tests run."""
+    log = work.get("log")
+    if isinstance(log, str):
+        with open(log, "a") as file:
+            file.write(f"{work['x']}\n")
+    number = work["x"]
+    assert isinstance(number, int)
+    return {"square": number * number}
+
+
+def troubled(work: Json) -> Json:
+    """Fails in as many ways as there are."""
+    match work["x"]:
+        case 1:
+            raise HeadwayError("this cell cannot be")
+        case 2:
+            raise ZeroDivisionError("by\nzero")
+        case 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case 4:
+            sys.exit(7)
+        case 5:
+            time.sleep(60)
+        case 6:
+            return {"bad": float("nan")}
+    return {"fine": True}
+
+
+def slow(work: Json) -> Json:
+    """A cell that takes a moment."""
+    time.sleep(0.3)
+    return squared(work)
+
+
+def cells(count: int, **more: str) -> list[Cell]:
+    return [Cell({"x": x}, {"x": x, **more}) for x in range(count)]
+
+
+def values(rows: list[Row]) -> list[object]:
+    return [row.values.get("square") for row in rows]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_come_in_the_order_of_the_cells(tmp_path: Path, workers: int) -> None:
+    rows = run_cells(cells(9), squared, workers=workers, out=tmp_path)
+    assert values(rows) == [x * x for x in range(9)]
+    assert read_rows(tmp_path / ROWS) == rows
+    assert [row.parameters for row in rows] == [{"x": x} for x in range(9)]
+
+
+def test_a_cell_that_fails_costs_only_itself(tmp_path: Path) -> None:
+    rows = run_cells(cells(8), troubled, workers=2, out=tmp_path, limit_s=8)
+    errors = [row.error for row in rows]
+    assert errors[0] == errors[7] == ""
+    assert errors[1] == "this cell cannot be"
+    assert errors[2].startswith("ZeroDivisionError: by zero (in troubled, ")
+    assert errors[3] == "the worker was ended by SIGKILL, perhaps for want of memory"
+    assert errors[4] == "the worker ended with exit code 7"
+    assert errors[5] == "took longer than 8 s"
+    assert "JSON" in errors[6]
+    assert read_rows(tmp_path / ROWS) == rows
+
+
+def test_failed_cells_are_tried_again_and_others_are_not(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    todo = cells(4, log=str(log))
+    run_cells(todo, squared, workers=0, out=tmp_path / "out")
+    assert run_cells(todo, squared, workers=0, out=tmp_path / "out")[3].values == {"square": 9}
+    assert log.read_text().split() == ["0", "1", "2", "3"]
+    path = tmp_path / "out" / ROWS
+    rows = read_rows(path)
+    failed = Row(rows[1].key, rows[1].parameters, {}, "it was ill")
+    path.write_text("".join(row.to_line() + "\n" for row in (rows[0], failed, *rows[2:])))
+    assert values(run_cells(todo, squared, workers=0, out=tmp_path / "out")) == [0, 1, 4, 9]
+    assert log.read_text().split() == ["0", "1", "2", "3", "1"]
+
+
+def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
+    run_cells(cells(3), squared, workers=0, out=tmp_path)
+    path = tmp_path / ROWS
+    path.write_bytes(path.read_bytes()[:-9])
+    assert len(read_rows(path)) == 2
+    assert values(run_cells(cells(3), squared, workers=0, out=tmp_path)) == [0, 1, 4]
+
+
+def test_rows_of_other_cells_go_aside_and_come_back(tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    out = tmp_path / "out"
+    told: list[tuple[int, int, int]] = []
+
+    class Told(Shown):
+        def begin(self, *, total: int, kept: int, aside: int) -> None:
+            told.append((total, kept, aside))
+
+    def run(which: list[Cell]) -> None:
+        from rich.console import Console
+
+        run_cells(which, squared, workers=0, out=out, progress=Told(Console(quiet=True)))
+
+    run(cells(4, log=log))
+    run(cells(2, log=log))
+    assert len(read_rows(out / ROWS)) == 2
+    assert len(read_rows(out / ASIDE)) == 2
+    run(cells(5, log=log))
+    assert len(read_rows(out / ROWS)) == 5
+    assert read_rows(out / ASIDE) == []
+    assert told == [(4, 0, 0), (2, 2, 2), (5, 4, 0)]
+    assert sorted(Path(log).read_text().split()) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_key_depends_on_work_parameters_and_version() -> None:
+    cell = Cell({"x": 1}, {"x": 1, "deep": {"a": [1, 2]}})
+    assert cell.key("1") == Cell({"x": 1}, {"deep": {"a": [1, 2]}, "x": 1}).key("1")
+    others = {cell.key("1"), cell.key("2"), Cell({"x": 2}, cell.work).key("1"), Cell({"x": 1}, {"x": 1}).key("1")}
+    assert len(others) == 4
+    assert code_version() == code_version() != ""
+
+
+def test_rows_of_another_version_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    todo = cells(2, log=str(log))
+    run_cells(todo, squared, workers=0, out=tmp_path / "out")
+    monkeypatch.setattr("headway.bench.pool.code_version", lambda: "another")
+    run_cells(todo, squared, workers=0, out=tmp_path / "out")
+    assert log.read_text().split() == ["0", "1", "0", "1"]
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"two cells are alike: \{'x': 0\}"):
+        run_cells([*cells(1), *cells(1)], squared, workers=0, out=tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write there"):
+        run_cells(cells(1), squared, workers=0, out=tmp_path / "file")
+    (tmp_path / ROWS).write_text("hello\n")
+    with pytest.raises(UsageError, match=r"rows.jsonl:1: is no row of a sweep"):
+        run_cells(cells(1), squared, workers=0, out=tmp_path)
+    with pytest.raises(UsageError, match="limit"):
+        run_cells(cells(1), squared, workers=0, out=tmp_path / "other", limit_s=1)
+    with pytest.raises(UsageError):
+        parse_row('{"key": "a", "parameters": 1, "values": {}, "error": "", "wall_s": 1}', where="here")
+
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from headway.bench.pool import run_cells
+from headway.errors import HeadwayError
+from tests.bench.test_pool import cells, slow
+if __name__ == "__main__":
+    try:
+        rows = run_cells(cells(12), slow, workers=2, out=Path(sys.argv[1]))
+        print(sum(row.values["square"] for row in rows))
+    except HeadwayError as error:
+        print(error, flush=True)
+        sys.exit(1)
+"""
+
+
+def _start(folder: Path) -> subprocess.Popen[str]:
+    program = folder / "program.py"
+    program.write_text(_PROGRAM)
+    return subprocess.Popen(
+        [sys.executable, str(program), str(folder / "out")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        start_new_session=True,
+    )
+
+
+def _until_rows(path: Path, count: int) -> None:
+    for _ in range(600):
+        if path.exists() and path.read_text().count("\n") >= count:
+            return
+        time.sleep(0.05)
+    raise AssertionError("no rows came")
+
+
+def _members(session: int) -> list[int]:
+    """Processes of a session that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_goes_on_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    process = _start(tmp_path)
+    rows = tmp_path / "out" / ROWS
+    _until_rows(rows, 2)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 1
+        assert "interrupted: " in said
+        assert "the same command goes on from there" in said
+        assert len(said.splitlines()) == 1
+    for _ in range(200):
+        if not _members(process.pid):
+            break
+        time.sleep(0.05)
+    assert _members(process.pid) == []
+    kept = len(read_rows(rows))
+    assert 2 <= kept < 12
+    again = _start(tmp_path)
+    said, _ = again.communicate(timeout=60)
+    assert said.split() == [str(sum(x * x for x in range(12)))]
+    assert len(read_rows(rows)) == 12
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    process = _start(tmp_path)
+    try:
+        _until_rows(tmp_path / "out" / ROWS, 1)
+        with pytest.raises(UsageError, match="another run is writing there"):
+            run_cells(cells(1), squared, workers=0, out=tmp_path / "out")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_progress_is_quiet_without_a_terminal_but_says_what_it_kept(tmp_path: Path) -> None:
+    import io
+
+    from rich.console import Console
+
+    text = io.StringIO()
+    run_cells(cells(3), squared, workers=0, out=tmp_path, progress=Shown(Console(file=text)))
+    assert text.getvalue() == ""
+    run_cells(cells(4), squared, workers=0, out=tmp_path, progress=Shown(Console(file=text)))
+    assert text.getvalue() == "3 of 4 cells have been run already\n"
+    run_cells(cells(1), squared, workers=0, out=tmp_path, progress=Shown(Console(file=text)))
+    assert "3 rows fit no cell any more" in text.getvalue()
+    seen = io.StringIO()
+    console = Console(file=seen, force_terminal=True, width=100)
+    run_cells(cells(3), troubled, workers=0, out=tmp_path, progress=Shown(console))
+    assert "2 failed" in seen.getvalue()
+
+
+def test_rows_are_json_lines(tmp_path: Path) -> None:
+    run_cells(cells(1), squared, workers=0, out=tmp_path)
+    fields = json.loads((tmp_path / ROWS).read_text())
+    assert fields.keys() == {"key", "parameters", "values", "error", "wall_s"}
+    assert fields["values"] == {"square": 0}
+
+
+def test_ray_says_what_is_missing(tmp_path: Path) -> None:
+    if importlib.util.find_spec("ray") is not None:
+        pytest.skip("Ray is installed here")
+    with pytest.raises(UsageError, match=r"--ray: Ray is not installed"):
+        run_cells(cells(1), squared, workers=2, out=tmp_path, ray="auto")
