@@ -231,7 +231,7 @@ class Network:
 
     def _let_happen(self, flow: Flow) -> None:
         slack_bytes = SAME_INSTANT * max(self.loop.now_s, TINY_S) * self.rate_Bps(flow)
-        while not flow.ended and self._mark_left_bytes[flow.slot] <= slack_bytes:
+        while flow.marks and not flow.ended and self._mark_left_bytes[flow.slot] <= slack_bytes:
             callback = flow.marks.popleft()[1]
             self._set_mark(flow)
             callback()
