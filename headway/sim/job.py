@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +33,11 @@ class OperationDone:
 
 class PlanSource(Protocol):
     """Chooses the plans of one job, learns how they did, and writes the job's records into the journal."""
+
+    @property
+    def reroutes(self) -> Mapping[tuple[int, int], int]:
+        """(source, destination) ranks -> how often their flow was given a new connection; absent: never."""
+        ...
 
     def plan_for(self, number: int, collective: Collective, size_bytes: int, root: int) -> Plan | None:
         """The plan of operation `number`; asked in order of numbers, when the first rank comes to it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headway.cluster.model import Cluster
 from headway.collectives.limits import lower_bound
 from headway.collectives.plan import Collective, Plan
@@ -38,6 +40,7 @@ class HeldPlans:
         self._limits_s: dict[tuple[Collective, int, int], float] = {}
         self._roots: dict[int, int] = {}
         self._started = False
+        self.reroutes: Mapping[tuple[int, int], int] = {}
 
     def plan_for(self, number: int, collective: Collective, size_bytes: int, root: int) -> Plan:
         """The same plan for every operation of this size."""
