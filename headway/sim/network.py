@@ -8,7 +8,7 @@ byte leaves when its bytes are gone (`on_sent`) and arrives one route latency la
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from headway.errors import HeadwayError
 from headway.sim.fabric import Fabric
 from headway.sim.loop import Loop
+from headway.sim.loss import either, tcp_limit_Bps
 from headway.sim.maxmin import Floats, Ints, fill, least_time, move
 
 FIRST_SLOTS = 256
@@ -32,7 +33,7 @@ Callback = Callable[[], None]
 class Flow:
     """One flow on its way. Made by `Network.start`."""
 
-    __slots__ = ("final_bytes", "latency_s", "marks", "on_done", "on_sent", "size_bytes", "slot")
+    __slots__ = ("cap_Bps", "final_bytes", "latency_s", "marks", "on_done", "on_sent", "size_bytes", "slot")
 
     def __init__(
         self, slot: int, size_bytes: float, latency_s: float, on_sent: Callback | None, on_done: Callback | None
@@ -43,6 +44,7 @@ class Flow:
         self.on_sent = on_sent
         self.on_done = on_done
         self.final_bytes = 0.0
+        self.cap_Bps = float("inf")
         self.marks: deque[tuple[float, Callback]] = deque()
 
     @property
@@ -64,6 +66,8 @@ class Network:
         self.fabric = fabric
         self._capacity_Bps: Floats = np.array([link.capacity_Bps for link in fabric.links], dtype=np.float64)
         self._latency_s = [link.latency_s for link in fabric.links]
+        self._loss = [0.0] * len(fabric.links)
+        self._loses = False
         self._carried_bytes: Floats = np.zeros(len(fabric.links))
         self._flows: list[Flow | None] = [None] * FIRST_SLOTS
         self._free = list(range(FIRST_SLOTS - 1, -1, -1))
@@ -89,6 +93,7 @@ class Network:
         size_bytes: float,
         *,
         key: int = 0,
+        route: Sequence[int] | None = None,
         weight: float = 1.0,
         priority: int = 0,
         cap_Bps: float = float("inf"),
@@ -99,6 +104,7 @@ class Network:
 
         Args:
             key: chooses among several routes; see `Router`.
+            route: these links instead of the router's: of a flow whose ends are no hosts of the fabric.
             weight: its share of a full link against the other flows there.
             priority: 0 is served first; a later class gets what is left.
             cap_Bps: the most it takes.
@@ -107,7 +113,8 @@ class Network:
         """
         if not size_bytes >= 0 or not 0 < weight < float("inf") or not cap_Bps > 0:
             raise HeadwayError(f"a flow of {size_bytes} bytes, weight {weight}, cap {cap_Bps} cannot be")
-        route = self.fabric.router.route(src, dst, key)
+        if route is None:
+            route = self.fabric.router.route(src, dst, key)
         latency_s = sum(self._latency_s[link] for link in route)
         slot = self._slot(len(route))
         flow = Flow(slot, size_bytes, latency_s, on_sent, on_done)
@@ -116,7 +123,8 @@ class Network:
         self._route[slot, : len(route)] = route
         self._hops[slot] = len(route)
         self._weight[slot] = weight
-        self._cap_Bps[slot] = cap_Bps
+        flow.cap_Bps = cap_Bps
+        self._cap_Bps[slot] = min(cap_Bps, self._loss_limit_Bps(flow))
         self._class[slot] = priority
         self._left_bytes[slot] = size_bytes
         self._mark_left_bytes[slot] = np.inf
@@ -167,7 +175,9 @@ class Network:
 
     def set_cap(self, flow: Flow, cap_Bps: float) -> None:
         """Give a running flow another cap, bytes per second."""
-        self._change(flow, self._cap_Bps, cap_Bps)
+        if not flow.ended:
+            self._change(flow, self._cap_Bps, min(cap_Bps, self._loss_limit_Bps(flow)))
+            flow.cap_Bps = cap_Bps
 
     def rate_Bps(self, flow: Flow) -> float:
         """Its rate, as of the last time that everything had settled."""
@@ -196,6 +206,17 @@ class Network:
     def set_latency(self, link: int, latency_s: float) -> None:
         """Change a link's latency for flows that begin from now on."""
         self._latency_s[link] = latency_s
+
+    def set_loss(self, link: int, loss: float) -> None:
+        """Let a link lose that part of its packets, 0 to 1: flows over it get at most what `loss.tcp_limit_Bps` says."""
+        if not 0 <= loss < 1:
+            raise HeadwayError(f"{self.fabric.links[link].name}: a loss of {loss} cannot be")
+        if loss != self._loss[link]:
+            self._loss[link] = loss
+            self._loses = any(self._loss)
+            for flow in self._flows:
+                if flow is not None and link in self._route[flow.slot, : self._hops[flow.slot]]:
+                    self.set_cap(flow, flow.cap_Bps)
 
     def carried_bytes(self, link: int) -> float:
         """What a link has carried so far."""
@@ -251,6 +272,12 @@ class Network:
         sent_bytes = flow.size_bytes - float(self._left_bytes[flow.slot])
         self._mark_left_bytes[flow.slot] = flow.marks[0][0] - sent_bytes if flow.marks else np.inf
         self._moved = True
+
+    def _loss_limit_Bps(self, flow: Flow) -> float:
+        if not self._loses:
+            return float("inf")
+        route = self._route[flow.slot, : self._hops[flow.slot]]
+        return tcp_limit_Bps(either(self._loss[link] for link in route), flow.latency_s)
 
     def _change(self, flow: Flow, values: Floats, value: float) -> None:
         if not value > 0:
