@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headway.cluster.model import Cluster
 from headway.collectives.limits import lower_bound
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.plan_book import PINNABLE, ROOTED, PlanBook
+from headway.collectives.plan_book import ROOTED, PlanBook
 from headway.collectives.plan_codec import encode
 from headway.decide.journal import Journal, OperationRecord, StartRecord
-from headway.errors import UsageError
 from headway.lab.jobs import Job
 from headway.sim.job import OperationDone
 from headway.sim.network import Flow
@@ -20,23 +18,16 @@ class HeldPlans:
     """The plan source of a job with `policy: off`.
 
     Args:
-        job: whose `plan` names a family, as HEADWAY_PLAN, or is empty.
-        cluster: the job's ranks on hosts with the rates of free links.
+        job: whose plans these are.
+        book: where they are; it holds a family, or chooses by prediction.
         journal: gets the start and rank 0's operations.
-
-    Raises:
-        UsageError: `plan` is no family.
     """
 
-    def __init__(self, job: Job, cluster: Cluster, journal: Journal) -> None:
-        if job.plan and job.plan not in PINNABLE:
-            raise UsageError(
-                f"{job.plan!r} is no plan", where=f"job {job.name}: plan", hint=f"one of {', '.join(PINNABLE)}"
-            )
+    def __init__(self, job: Job, book: PlanBook, journal: Journal) -> None:
         self._job = job
-        self._cluster = cluster
+        self._cluster = book.cluster
         self._journal = journal
-        self._book = PlanBook(cluster, "off", bitwise=False, pinned=job.plan)
+        self._book = book
         self._limits_s: dict[tuple[Collective, int, int], float] = {}
         self._roots: dict[int, int] = {}
         self._started = False

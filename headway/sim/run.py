@@ -1,0 +1,127 @@
+"""A scenario's jobs on its network, from the start to the last iteration. Pure."""
+
+from __future__ import annotations
+
+from headway.collectives.predict import DEFAULT_COSTS, CostModel
+from headway.decide.journal import MemoryJournal
+from headway.errors import UsageError
+from headway.lab.jobs import Job
+from headway.lab.placement import place
+from headway.lab.scenario import Scenario
+from headway.sim.collective import Execution
+from headway.sim.fabric import Fabric
+from headway.sim.job_run import JobRun, Setting, SpanSink
+from headway.sim.loop import Loop
+from headway.sim.network import Network
+from headway.sim.result import Result
+from headway.sim.sources import cluster_on, plan_sources
+from headway.sim.topologies import cluster_of, fabric_of
+
+
+class Simulation:
+    """One run, step by step; `simulate` is all of it at once.
+
+    Args:
+        scenario: with at least one job.
+        execution: how plans are carried out.
+        costs: fixed costs of messages.
+        seed: of noise, random placement and ECMP; the same seed gives the same result, to the bit.
+        fabric: another network than the scenario's own, with as many hosts.
+        spans: who wants to know what each rank does.
+
+    Attributes:
+        network: all flows; `network.loop` is the clock.
+        jobs: by name, in the scenario's order.
+
+    Raises:
+        UsageError: a job asks for what cannot be.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        execution: Execution = Execution.PIECES,
+        costs: CostModel = DEFAULT_COSTS,
+        seed: int = 0,
+        fabric: Fabric | None = None,
+        spans: SpanSink | None = None,
+    ) -> None:
+        if not scenario.jobs:
+            raise UsageError("the scenario has no jobs", where=scenario.name)
+        self.scenario = scenario
+        self.network = Network(Loop(), fabric or fabric_of(scenario))
+        self._journal = MemoryJournal()
+        setting = Setting(self.network, execution, costs, seed, spans)
+        placed = place(scenario, seed=seed)
+        self.jobs = {}
+        for job in scenario.jobs:
+            hosts = placed[job.name]
+            cluster = cluster_of(scenario, host_of=hosts) if fabric is None else cluster_on(fabric, hosts)
+            plans = plan_sources(job, cluster, self.network, self._journal)
+            self.jobs[job.name] = JobRun(job, hosts, plans, setting, self._job_ended)
+        self._unfinished = sum(job.iterations is not None for job in scenario.jobs)
+        for run in self.jobs.values():
+            run.begin()
+
+    def run(self, until_s: float = float("inf")) -> None:
+        """Until every job with a number of iterations has ended, or `until_s`."""
+        self.network.loop.run(until_s)
+
+    def result(self) -> Result:
+        """What has happened by now; call it once, after the last `run`."""
+        for job in self.jobs.values():
+            job.finish()
+        loop, links = self.network.loop, self.network.fabric.links
+        return Result(
+            scenario=self.scenario.name,
+            end_s=loop.now_s,
+            events=loop.events,
+            jobs={name: job.result() for name, job in self.jobs.items()},
+            carried_bytes={link.name: self.network.carried_bytes(index) for index, link in enumerate(links)},
+            records=tuple(self._journal.records),
+        )
+
+    def _job_ended(self) -> None:
+        self._unfinished -= 1
+        if not self._unfinished:
+            self.network.loop.stop()
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    execution: Execution = Execution.PIECES,
+    costs: CostModel = DEFAULT_COSTS,
+    seed: int = 0,
+    until_s: float = float("inf"),
+    fabric: Fabric | None = None,
+    spans: SpanSink | None = None,
+) -> Result:
+    """Run a scenario's jobs until all with a number of iterations have ended, or until `until_s`.
+
+    See `Simulation` for the arguments. Raises UsageError for a scenario without jobs: see `with_default_job`.
+    """
+    simulation = Simulation(scenario, execution=execution, costs=costs, seed=seed, fabric=fabric, spans=spans)
+    simulation.run(until_s)
+    return simulation.result()
+
+
+def with_default_job(scenario: Scenario, *, size_bytes: int, iterations: int, policy: str = "off") -> Scenario:
+    """A scenario without jobs, with one over all of its hosts that does nothing but all-reduce.
+
+    Args:
+        size_bytes: of the whole vector.
+        iterations: how many.
+        policy: who chooses plans; see `Job`.
+    """
+    job = Job.model_validate(
+        {
+            "name": "all",
+            "hosts": len(scenario.host_names),
+            "iterations": iterations,
+            "loop": [{"all_reduce": size_bytes}],
+            "policy": policy,
+        }
+    )
+    return scenario.model_copy(update={"jobs": (job,)})

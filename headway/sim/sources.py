@@ -1,0 +1,54 @@
+"""Who chooses the plans of a job, by its policy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headway.cluster.model import Cluster, Host
+from headway.collectives.plan_book import PINNABLE, PlanBook
+from headway.decide.journal import Journal
+from headway.errors import UsageError
+from headway.lab.jobs import Job
+from headway.sim.fabric import Fabric
+from headway.sim.job import PlanSource
+from headway.sim.network import Network
+from headway.sim.plans import HeldPlans
+
+
+def plan_sources(job: Job, cluster: Cluster, network: Network, journal: Journal) -> Callable[[], PlanSource]:
+    """Makes the job's plan source, to be called when the job begins.
+
+    Args:
+        job: whose policy and plan decide.
+        cluster: its ranks on hosts with the rates of free links.
+        network: what it sends over.
+        journal: takes its records.
+
+    Raises:
+        UsageError: `plan` names no family.
+    """
+    if job.plan and job.plan not in PINNABLE:
+        raise UsageError(
+            f"{job.plan!r} is no plan", where=f"job {job.name}: plan", hint=f"one of {', '.join(PINNABLE)}"
+        )
+    book = PlanBook(cluster, "off", bitwise=False, pinned=job.plan)
+    return lambda: HeldPlans(job, book, journal)
+
+
+def cluster_on(fabric: Fabric, hosts: Sequence[int]) -> Cluster:
+    """What a job plans for on a network that no scenario describes: its hosts' own links, and the longest latency.
+
+    A host's link is the first that it sends over, and the last one to it; what lies between is left out.
+    """
+    used = {host: index for index, host in enumerate(dict.fromkeys(hosts))}
+    several = list(used)
+    made, longest_s = [], 0.0
+    for host in several:
+        other = several[0] if host != several[0] else several[-1]
+        out, back = fabric.router.route(host, other, 0), fabric.router.route(other, host, 0)
+        longest_s = max(longest_s, sum(fabric.links[link].latency_s for link in out))
+        rates = (
+            (fabric.links[out[0]].capacity_Bps, fabric.links[back[-1]].capacity_Bps) if out and back else (1e18, 1e18)
+        )
+        made.append(Host(fabric.hosts[host], *rates))
+    return Cluster(hosts=tuple(made), host_of=tuple(used[host] for host in hosts), alpha_s=longest_s)
