@@ -208,7 +208,7 @@ class Network:
         self._latency_s[link] = latency_s
 
     def set_loss(self, link: int, loss: float) -> None:
-        """Let a link lose that part of its packets, 0 to 1: flows over it get at most what `loss.tcp_limit_Bps` says."""
+        """Let a link lose that part of its packets, 0 to 1: flows over it get at most `loss.tcp_limit_Bps`."""
         if not 0 <= loss < 1:
             raise HeadwayError(f"{self.fabric.links[link].name}: a loss of {loss} cannot be")
         if loss != self._loss[link]:
