@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from headway.cluster.model import Cluster
+from headway.collectives.limits import lower_bound
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.predict import CostModel
 from headway.errors import HeadwayError
@@ -70,6 +72,7 @@ class _Communication:
     number: int
     iteration: int
     phase: Phase
+    limit_s: float
     missing: int
     ready_s: list[float]
     first_s: float = HELD
@@ -103,6 +106,7 @@ class JobRun:
     Args:
         job: its loop.
         hosts: rank -> host of the fabric.
+        cluster: the ranks on hosts with the rates of free links.
         make_plans: makes what chooses its plans; called when the job begins.
         setting: of the run.
         on_end: called at the end of the last iteration, if the job has a number of them.
@@ -112,6 +116,7 @@ class JobRun:
         self,
         job: Job,
         hosts: Sequence[int],
+        cluster: Cluster,
         make_plans: Callable[[], PlanSource],
         setting: Setting,
         on_end: Callable[[], None],
@@ -130,6 +135,7 @@ class JobRun:
         self._ranks_of = [_ranks_of(phase, len(hosts)) for phase in job.loop]
         self._idle = frozenset(range(len(hosts))).difference(*self._ranks_of)
         self._communicates = [kind != "compute" for kind in self._kinds]
+        self._limits_s = [_limit_s(phase, cluster) for phase in job.loop]
         self._unruled: _Communication | None = None
         self._open: dict[tuple[int, int], _Communication] = {}
         self._begun: dict[int, _Iteration] = {}
@@ -143,7 +149,8 @@ class JobRun:
     def result(self) -> JobResult:
         """What has ended by now."""
         ended = [each for each in self._iterations if each.end_s <= self._loop.now_s]
-        return JobResult(self.job.name, ended, list(self._operations))
+        names = self._setting.network.fabric.hosts
+        return JobResult(self.job.name, [names[host] for host in self.hosts], ended, list(self._operations))
 
     def finish(self) -> None:
         """The run has ended."""
@@ -202,7 +209,12 @@ class JobRun:
         if communication is None:
             number = iteration * sum(self._communicates) + sum(self._communicates[:index])
             communication = _Communication(
-                number, iteration, self.job.loop[index], len(self._ranks_of[index]), [HELD] * len(self.hosts)
+                number,
+                iteration,
+                self.job.loop[index],
+                limit_s=self._limits_s[index],
+                missing=len(self._ranks_of[index]),
+                ready_s=[HELD] * len(self.hosts),
             )
             self._open[iteration, index] = communication
         communication.ready_s[rank] = ready_s
@@ -305,6 +317,7 @@ class JobRun:
                 plan=plan,
                 start_s=start_s,
                 end_s=end_s,
+                limit_s=communication.limit_s,
             )
         )
 
@@ -321,3 +334,12 @@ def _ranks_of(phase: Phase, ranks: int) -> Sequence[int]:
             return (phase.src, phase.dst)
         case _:
             return range(ranks)
+
+
+def _limit_s(phase: Phase, cluster: Cluster) -> float:
+    if phase.kind == "compute":
+        return 0.0
+    if phase.kind != "send":
+        return lower_bound(cluster, Collective(phase.kind), phase.size_bytes, root=phase.root).time_s
+    rates = [cluster.links[link].capacity_Bps for link in cluster.route(phase.src, phase.dst)]
+    return phase.size_bytes / min(rates) if rates else 0.0

@@ -31,6 +31,7 @@ class OperationResult:
         size_bytes: the whole vector.
         plan: name of the plan; empty for `send`.
         start_s: when its last rank began it. end_s: when its last rank had its result.
+        limit_s: least time on links that nobody else uses (`collectives.limits`); latency left out.
     """
 
     job: str
@@ -41,6 +42,7 @@ class OperationResult:
     plan: str
     start_s: float
     end_s: float
+    limit_s: float
 
     @property
     def duration_s(self) -> float:
@@ -50,9 +52,16 @@ class OperationResult:
 
 @dataclass(frozen=True)
 class JobResult:
-    """One job: its iterations and operations, in order."""
+    """One job: its iterations and operations, in order of their ends.
+
+    Attributes:
+        name: of the job.
+        hosts: rank -> name of its host.
+        iterations: those that have ended. operations: likewise.
+    """
 
     name: str
+    hosts: Sequence[str]
     iterations: Sequence[IterationResult]
     operations: Sequence[OperationResult]
 
@@ -66,7 +75,8 @@ class Result:
         end_s: the simulated clock at the end.
         events: callbacks and flow ends that were handled, for the cost per event.
         jobs: by name, in the scenario's order.
-        carried_bytes: link name -> payload bytes that it carried.
+        carried_bytes: link name -> payload bytes of jobs and of background flows that it carried.
+        capacity_Bps: link name -> payload bytes per second, as built.
         records: the journal: starts, operations, decisions, events; `t_s` is the simulated clock.
     """
 
@@ -75,4 +85,5 @@ class Result:
     events: int
     jobs: Mapping[str, JobResult]
     carried_bytes: Mapping[str, float]
+    capacity_Bps: Mapping[str, float]
     records: Sequence[Record]

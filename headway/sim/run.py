@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+from headway.cluster.model import Cluster
 from headway.collectives.predict import DEFAULT_COSTS, CostModel
 from headway.decide.journal import MemoryJournal
 from headway.errors import UsageError
 from headway.lab.jobs import Job
 from headway.lab.placement import place
 from headway.lab.scenario import Scenario
+from headway.sim.background import Background
 from headway.sim.collective import Execution
 from headway.sim.fabric import Fabric
 from headway.sim.job_run import JobRun, Setting, SpanSink
@@ -50,17 +55,21 @@ class Simulation:
         if not scenario.jobs:
             raise UsageError("the scenario has no jobs", where=scenario.name)
         self.scenario = scenario
+        self._own_fabric = fabric is None
         self.network = Network(Loop(), fabric or fabric_of(scenario))
         self._journal = MemoryJournal()
         setting = Setting(self.network, execution, costs, seed, spans)
+        self._background = Background(self.network, scenario, self._journal.write)
         placed = place(scenario, seed=seed)
         self.jobs = {}
         for job in scenario.jobs:
             hosts = placed[job.name]
             cluster = cluster_of(scenario, host_of=hosts) if fabric is None else cluster_on(fabric, hosts)
-            plans = plan_sources(job, cluster, self.network, self._journal)
-            self.jobs[job.name] = JobRun(job, hosts, plans, setting, self._job_ended)
+            now = partial(self._cluster_now, cluster, hosts)
+            plans = plan_sources(job, cluster, self.network, self._journal, cluster_now=now, seed=seed)
+            self.jobs[job.name] = JobRun(job, hosts, cluster, plans, setting, self._job_ended)
         self._unfinished = sum(job.iterations is not None for job in scenario.jobs)
+        self._background.start()
         for run in self.jobs.values():
             run.begin()
 
@@ -72,6 +81,7 @@ class Simulation:
         """What has happened by now; call it once, after the last `run`."""
         for job in self.jobs.values():
             job.finish()
+        self._background.stop()
         loop, links = self.network.loop, self.network.fabric.links
         return Result(
             scenario=self.scenario.name,
@@ -79,8 +89,15 @@ class Simulation:
             events=loop.events,
             jobs={name: job.result() for name, job in self.jobs.items()},
             carried_bytes={link.name: self.network.carried_bytes(index) for index, link in enumerate(links)},
+            capacity_Bps={link.name: link.capacity_Bps for link in links},
             records=tuple(self._journal.records),
         )
+
+    def _cluster_now(self, cluster: Cluster, hosts: Sequence[int]) -> Cluster:
+        """What events leave of a job's cluster now; as it is on a network that the scenario does not describe."""
+        if self._own_fabric:
+            return cluster_of(self.scenario, host_of=hosts, in_force=self._background.in_force)
+        return cluster
 
     def _job_ended(self) -> None:
         self._unfinished -= 1

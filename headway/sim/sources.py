@@ -9,13 +9,22 @@ from headway.collectives.plan_book import PINNABLE, PlanBook
 from headway.decide.journal import Journal
 from headway.errors import UsageError
 from headway.lab.jobs import Job
+from headway.sim.clairvoyant import ClairvoyantPlans
 from headway.sim.fabric import Fabric
 from headway.sim.job import PlanSource
 from headway.sim.network import Network
 from headway.sim.plans import HeldPlans
 
 
-def plan_sources(job: Job, cluster: Cluster, network: Network, journal: Journal) -> Callable[[], PlanSource]:
+def plan_sources(
+    job: Job,
+    cluster: Cluster,
+    network: Network,
+    journal: Journal,
+    *,
+    cluster_now: Callable[[], Cluster],
+    seed: int,
+) -> Callable[[], PlanSource]:
     """Makes the job's plan source, to be called when the job begins.
 
     Args:
@@ -23,6 +32,8 @@ def plan_sources(job: Job, cluster: Cluster, network: Network, journal: Journal)
         cluster: its ranks on hosts with the rates of free links.
         network: what it sends over.
         journal: takes its records.
+        cluster_now: what others leave of the cluster at the moment, for those who know everything.
+        seed: of the run.
 
     Raises:
         UsageError: `plan` names no family.
@@ -31,8 +42,18 @@ def plan_sources(job: Job, cluster: Cluster, network: Network, journal: Journal)
         raise UsageError(
             f"{job.plan!r} is no plan", where=f"job {job.name}: plan", hint=f"one of {', '.join(PINNABLE)}"
         )
-    book = PlanBook(cluster, "off", bitwise=False, pinned=job.plan)
-    return lambda: HeldPlans(job, book, journal)
+    clairvoyant = job.policy == "clairvoyant"
+    book = PlanBook(cluster, "packing" if clairvoyant else job.policy, bitwise=False, pinned=job.plan)
+    clock = network.loop
+
+    def make() -> PlanSource:
+        if job.policy == "off":
+            return HeldPlans(job, book, journal)
+        if clairvoyant:
+            return ClairvoyantPlans(book, cluster_now, group=job.name, clock=lambda: clock.now_s, journal=journal)
+        return HeldPlans(job, book, journal)
+
+    return make
 
 
 def cluster_on(fabric: Fabric, hosts: Sequence[int]) -> Cluster:
