@@ -34,10 +34,10 @@ def rounds_time(
     edges, table = edges_of(plan), LinkTable(cluster)
     if chunk_bytes is None:
         chunk_bytes = chunk_bytes_for(plan, collective, size_bytes, 1, link_rate_Bps(cluster))
-    doubling = plan.name.startswith(RECURSIVE_DOUBLING) and len(plan.order) == plan.size
+    doubling = is_doubling(plan)
     pieces = 1.0 if doubling else max(1.0, float(np.ceil(plan.shares.max() * size_bytes / chunk_bytes)))
     piece = (plan.shares * size_bytes / pieces)[edges.tree]
-    down = _doubling_steps(plan, edges) if doubling else plan.hops[edges.tree, edges.rank].astype(np.intp) - 1
+    down = doubling_steps(plan)[1] if doubling else plan.hops[edges.tree, edges.rank].astype(np.intp) - 1
     last = int(down.max())
     total = 0.0
     if collective.reduces:
@@ -48,8 +48,17 @@ def rounds_time(
     return total + (pieces - 1) * float((loads / table.capacities_Bps).max())
 
 
-def _doubling_steps(plan: Plan, edges: Edges) -> Ints:
-    """Step in which each edge is used going down: the highest bit in which the places of rank and root differ."""
+def is_doubling(plan: Plan) -> bool:
+    """Whether a plan is recursive doubling, whose steps are those of `doubling_steps`."""
+    return plan.name.startswith(RECURSIVE_DOUBLING) and len(plan.order) == plan.size
+
+
+def doubling_steps(plan: Plan) -> tuple[Edges, Ints]:
+    """The edges of a plan that `is_doubling`, and the step in which each is used going down.
+
+    It is the highest bit in which the places of rank and root differ; going up, steps run backwards.
+    """
+    edges = edges_of(plan)
     n = plan.size
     p0 = 1 << (n.bit_length() - 1)
     place = np.empty(n, dtype=np.intp)
@@ -60,7 +69,7 @@ def _doubling_steps(plan: Plan, edges: Edges) -> Ints:
     distance = np.where(at < p0, at, 0) ^ (root % p0)
     bits = np.frexp(distance.astype(np.float64))[1].astype(np.intp)
     # An extra rank hands its block in before the first step (bit 0 of no difference), and gets all after the last.
-    return np.where(at >= p0, steps + 1, bits)
+    return edges, np.where(at >= p0, steps + 1, bits)
 
 
 def _steps_time(

@@ -153,13 +153,17 @@ class Network:
     def on_bytes(self, flow: Flow, sent_bytes: float, callback: Callback) -> None:
         """Call `callback` at the instant when `sent_bytes` of the flow have left it: at this instant if they have.
 
-        Several per flow, in ascending order. Those of one instant come before `on_sent`. A flow that is stopped, or
-        ends with fewer bytes, calls no more.
+        Several per flow; those of one instant come before `on_sent`, those of one byte in the order set. A flow that
+        is stopped, or ends with fewer bytes, calls no more.
         """
-        if flow.ended or (flow.marks and sent_bytes < flow.marks[-1][0]):
-            raise HeadwayError(f"nothing can be called at byte {sent_bytes}: the flow has ended, or a later one is set")
-        flow.marks.append((sent_bytes, callback))
-        if len(flow.marks) == 1:
+        if flow.ended:
+            raise HeadwayError(f"nothing can be called at byte {sent_bytes}: the flow has ended")
+        marks = flow.marks
+        at = len(marks)
+        while at and marks[at - 1][0] > sent_bytes:
+            at -= 1
+        marks.insert(at, (sent_bytes, callback))
+        if at == 0:
             self._advance_bytes()
             self._set_mark(flow)
 

@@ -1,0 +1,144 @@
+"""How long a plan's pipeline takes to fill and to drain on a fabric: `predict`'s model on routes. Pure.
+
+A link cannot begin before the first piece reaches it, and after its last piece that piece still has to travel on.
+With busy_l = load_l / c_l,
+
+    T = max over links  head_l + latency + busy_l + tail_l
+
+and the fill is T - busy of the link that decides. A hop takes the route's latency and, for the piece, the slowest of
+its links, the sender's first and the receiver's last one shared by the flows that the tree has there at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.collectives.loads import edges_of
+from headway.collectives.plan import Collective, Plan
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Routes:
+    """The ways of a plan's ordered pairs as arrays.
+
+    Args:
+        size: ranks.
+        src, dst: the pairs.
+        links: of each pair, in order.
+    """
+
+    def __init__(self, size: int, src: Ints, dst: Ints, links: Sequence[Sequence[int]]) -> None:
+        self.hops = np.array([len(route) for route in links], dtype=np.int64)
+        self.links = np.zeros((len(links), max(1, int(self.hops.max(initial=0)))), dtype=np.int64)
+        for pair, route in enumerate(links):
+            self.links[pair, : len(route)] = route
+        self._pair_of = np.full(size * size, -1, dtype=np.int64)
+        self._pair_of[src * size + dst] = np.arange(len(src))
+        self._size = size
+
+    def pair_of(self, src: Ints, dst: Ints) -> Ints:
+        """Index of each message's pair."""
+        pair: Ints = self._pair_of[src * self._size + dst]
+        return pair
+
+    def used(self) -> Ints:
+        """The links that any pair uses, ascending."""
+        return np.unique(self.links[self._valid])
+
+    @property
+    def _valid(self) -> npt.NDArray[np.bool_]:
+        valid: npt.NDArray[np.bool_] = np.arange(self.links.shape[1]) < self.hops[:, None]
+        return valid
+
+    def loads(self, per_pair: Floats, links: int) -> Floats:
+        """What each link carries when each pair carries `per_pair`."""
+        spread = np.broadcast_to(per_pair[:, None], self.links.shape)
+        total: Floats = np.bincount(self.links[self._valid], weights=spread[self._valid], minlength=links)
+        return total
+
+
+def fill_s(
+    plan: Plan,
+    collective: Collective,
+    size_bytes: int,
+    chunk_bytes: int,
+    routes: Routes,
+    latency_s: Floats,
+    loads_bytes: Floats,
+    capacity_Bps: Floats,
+) -> float:
+    """Time beyond the busiest link's, seconds.
+
+    Args:
+        latency_s: of each pair of `routes`.
+        loads_bytes, capacity_Bps: of each link of the fabric; capacities above 0 where there is a load.
+    """
+    edges, n = edges_of(plan), plan.size
+    if not len(edges.tree):
+        return 0.0
+    below, above = edges.tree * n + edges.rank, edges.tree * n + edges.parent
+    piece = np.minimum(float(chunk_bytes), plan.shares * size_bytes)[edges.tree]
+    nodes = len(plan.trees) * n
+    up_pair = routes.pair_of(edges.rank, edges.parent) if collective.reduces else None
+    down_pair = routes.pair_of(edges.parent, edges.rank) if collective.spreads else None
+    some = up_pair if up_pair is not None else down_pair
+    assert some is not None
+    fan = np.maximum(1, np.bincount(above[routes.hops[some] > 0], minlength=nodes))[above]
+    one = np.ones(len(fan))
+    zero = np.zeros(len(fan))
+    up_s = zero if up_pair is None else latency_s[up_pair] + piece * _slowness(routes, up_pair, one, fan, capacity_Bps)
+    down_s = (
+        zero
+        if down_pair is None
+        else latency_s[down_pair] + piece * _slowness(routes, down_pair, fan, one, capacity_Bps)
+    )
+
+    depth = plan.hops[edges.tree, edges.rank]
+    order = np.argsort(depth, kind="stable")
+    levels = np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
+    gathered, spread = np.zeros(nodes), np.zeros(nodes)
+    for level in reversed(levels):
+        np.maximum.at(gathered, above[level], gathered[below[level]] + up_s[level])
+        np.maximum.at(spread, above[level], spread[below[level]] + down_s[level])
+    roots = np.flatnonzero(plan.parents.reshape(-1) < 0)
+    arrival, rest = np.zeros(nodes), np.zeros(nodes)
+    arrival[roots], rest[roots] = gathered[roots], spread[roots]
+    for level in levels:
+        arrival[below[level]] = arrival[above[level]] + down_s[level]
+        rest[below[level]] = rest[above[level]] + up_s[level]
+
+    head, tail = np.full(len(capacity_Bps), np.inf), np.full(len(capacity_Bps), np.inf)
+    for pair, before, after in ((up_pair, gathered[below], rest[above]), (down_pair, arrival[above], spread[below])):
+        if pair is None:
+            continue
+        # The hop's own latency comes after the link; the largest among the edges of a link is not the deciding one.
+        for hop in range(routes.links.shape[1]):
+            has = np.flatnonzero(routes.hops[pair] > hop)
+            link = routes.links[pair[has], hop]
+            np.minimum.at(head, link, before[has])
+            np.minimum.at(tail, link, after[has] + latency_s[pair[has]])
+    busy_s = np.zeros(len(capacity_Bps))
+    used = np.flatnonzero(loads_bytes > 0)
+    busy_s[used] = loads_bytes[used] / capacity_Bps[used]
+    path_s = float((gathered[roots] + spread[roots]).max())
+    if not len(used):
+        return path_s
+    longest_s = float((head[used] + busy_s[used] + tail[used]).max())
+    return max(longest_s, path_s) - float(busy_s[used].max())
+
+
+def _slowness(routes: Routes, pair: Ints, out: Floats, into: Floats, capacity_Bps: Floats) -> Floats:
+    """Seconds per byte of one message over each edge, on its slowest link."""
+    slow = np.zeros(len(pair))
+    last = routes.hops[pair] - 1
+    for hop in range(routes.links.shape[1]):
+        has = np.flatnonzero(last >= hop)
+        here = 1.0 / capacity_Bps[routes.links[pair[has], hop]]
+        sharing = np.where(hop == 0, out[has], np.where(last[has] == hop, into[has], 1.0))
+        slow[has] = np.maximum(slow[has], here * sharing)
+    return slow

@@ -1,0 +1,26 @@
+"""What the two ends of a connection add to what the network does: the kernel's buffer, framing, processors. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HostModel:
+    """Of every rank of an operation.
+
+    Attributes:
+        kernel_bytes: of one connection, taken by the kernel and not yet through the network: these can't be overtaken
+            by more urgent pieces. The send buffer of `transport.send_window` as it starts, which the kernel doubles.
+        header_bytes: sent with each message (`transport.wire`).
+        copy_Bps: at which a rank copies or adds what it has received, one message after the other.
+    """
+
+    kernel_bytes: float = 128 * 1024
+    header_bytes: float = 24
+    copy_Bps: float = float("inf")
+
+
+DEFAULT_HOST = HostModel()
+IDEAL_HOST = HostModel(kernel_bytes=0, header_bytes=0)
+"""Nothing beside the network: what closed forms know."""

@@ -1,0 +1,205 @@
+"""A plan as the pipelined executor carries it out: pieces over one connection per ordered pair of ranks. Pure.
+
+What `collectives.executor` does, message by message: a piece goes up a tree when all sums from below have been added,
+and comes down when it is there; what a rank may send to a peer waits in a queue, the most urgent tag first; a window of
+messages per peer is in the transport, where nothing is overtaken; a message leaves the window when the kernel has
+taken it, which is `HostModel.kernel_bytes` before its last byte has left. A rank handles one message at a time.
+
+A connection is a flow as long as it has something to send, and another one when it has again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+
+from headway.collectives.pieces import Pieces, cut
+from headway.collectives.plan import Plan
+from headway.collectives.table import DOWN, UP, Table, window_messages
+from headway.sim.network import Flow
+from headway.sim.running import Call, Running
+
+KEPT = 64
+SAME_BYTE = 1e-6
+
+_kept: dict[tuple[object, ...], tuple[Plan, Pieces, list[Table]]] = {}
+
+
+def _tables(call: Call) -> tuple[Pieces, list[Table]]:
+    """The pieces, and each rank's table."""
+    key = (id(call.plan), call.collective, call.size_bytes, call.chunk_bytes, call.element_bytes)
+    kept = _kept.get(key)
+    if kept is None:
+        plan = call.plan
+        pieces = cut(plan, call.collective, call.size_bytes, call.element_bytes, call.chunk_bytes)
+        tables = [Table(plan, rank, call.collective, pieces) for rank in range(plan.size)]
+        if len(_kept) >= KEPT:
+            del _kept[next(iter(_kept))]
+        kept = _kept[key] = (plan, pieces, tables)
+    return kept[1], kept[2]
+
+
+class _Connection:
+    """From one rank to another.
+
+    Attributes:
+        waiting: heap of tags that may be sent. slots: how many more the transport takes.
+        flow: what it sends now; its first byte is number `base` of all `given` bytes.
+    """
+
+    __slots__ = ("base", "dst", "flow", "given", "slots", "src", "waiting")
+
+    def __init__(self, src: int, dst: int, waiting: Sequence[int], slots: int) -> None:
+        self.src, self.dst = src, dst
+        self.waiting = list(waiting)
+        self.slots = slots
+        self.flow: Flow | None = None
+        self.base = self.given = 0.0
+
+
+class PieceRun(Running):
+    """One operation, piece by piece."""
+
+    def __init__(self, call: Call, ready: Sequence[float] | None) -> None:
+        super().__init__(call, ready)
+        pieces, self._tables = _tables(call)
+        ranks = call.plan.size
+        self._tree = pieces.tree
+        self._size = [last - first for first, last in zip(pieces.first, pieces.last, strict=True)]
+        self._per_message_s = call.costs.per_message_s
+        self._copy_s = 1.0 / call.host.copy_Bps
+        self._ahead_bytes, self._header_bytes = call.host.kernel_bytes, call.host.header_bytes
+        window = window_messages(call.chunk_bytes)
+        self._connections = [
+            {peer: _Connection(rank, peer, tags, window) for peer, tags in table.ready.items()}
+            for rank, table in enumerate(self._tables)
+        ]
+        self._left = [table.messages + 1 for table in self._tables]
+        self._owed = [[len(table.children[tree]) for tree in pieces.tree] for table in self._tables]
+        self._free_s = [0.0] * ranks
+        self._held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
+
+    def weighted_flows(self) -> Iterable[tuple[Flow, float]]:
+        """See `Running`."""
+        return [(flow, 1.0) for flow in self._flows()]
+
+    def sent_bytes(self) -> float:
+        """See `Running`."""
+        done = sum(connection.base for peers in self._connections for connection in peers.values())
+        return done + sum(map(self.call.network.sent_bytes, self._flows()))
+
+    def begun(self, ranks: Sequence[int]) -> None:
+        """See `Running`."""
+        for rank in ranks:
+            for connection in self._connections[rank].values():
+                while connection.waiting and connection.slots > 0:
+                    connection.slots -= 1
+                    self._give(connection, heappop(connection.waiting))
+            held, self._held[rank] = self._held[rank], []
+            for src, tag in held:
+                self._work(rank, src, tag)
+            self._count_down(rank)
+
+    def _flows(self) -> list[Flow]:
+        connections = (each for peers in self._connections for each in peers.values())
+        return [each.flow for each in connections if each.flow is not None and not each.flow.ended]
+
+    def _post(self, rank: int, dst: int, tag: int) -> None:
+        """The rank may send `tag`."""
+        connection = self._connections[rank][dst]
+        if connection.slots > 0:
+            connection.slots -= 1
+            self._give(connection, tag)
+        else:
+            heappush(connection.waiting, tag)
+
+    def _give(self, connection: _Connection, tag: int) -> None:
+        """Into the transport, after what the rank does now."""
+        if self._per_message_s > 0:
+            self.loop.at(self._busy_until(connection.src, self._per_message_s), partial(self._send, connection, tag))
+        else:
+            self._send(connection, tag)
+
+    def _busy_until(self, rank: int, more_s: float) -> float:
+        end_s = max(self._free_s[rank], self.loop.now_s) + more_s
+        self._free_s[rank] = end_s
+        return end_s
+
+    def _send(self, connection: _Connection, tag: int) -> None:
+        """Into the connection, behind what is in it."""
+        if self.stopped:
+            return
+        network, src = self.call.network, connection.src
+        size_bytes = self._size[tag >> 1] + self._header_bytes
+        flow = connection.flow
+        if flow is None or flow.ended:
+            connection.base = connection.given
+            connection.flow = flow = self.call.flow(src, connection.dst, size_bytes, self.weight)
+        else:
+            network.extend(flow, size_bytes)
+        connection.given += size_bytes
+        end_bytes = connection.given - connection.base
+        network.on_bytes(flow, end_bytes, partial(self._left_network, connection, flow.latency_s, tag))
+        taken_bytes = end_bytes - self._ahead_bytes
+        if taken_bytes <= 0 or taken_bytes <= network.sent_bytes(flow) + SAME_BYTE:
+            self.loop.at(self.loop.now_s, partial(self._taken, connection))
+        else:
+            network.on_bytes(flow, taken_bytes, partial(self._taken, connection))
+
+    def _taken(self, connection: _Connection) -> None:
+        """The kernel has taken a message: a place in the window is free."""
+        if connection.waiting:
+            self._give(connection, heappop(connection.waiting))
+        else:
+            connection.slots += 1
+        self._count_down(connection.src)
+
+    def _left_network(self, connection: _Connection, latency_s: float, tag: int) -> None:
+        """Its last byte has left: it is there one latency later."""
+        src, dst = connection.src, connection.dst
+        if self.call.hosts[src] == self.call.hosts[dst]:
+            latency_s = self.call.costs.local_alpha_s
+        if latency_s > 0:
+            self.loop.after(latency_s, partial(self._arrived, dst, src, tag))
+        else:
+            self._arrived(dst, src, tag)
+
+    def _arrived(self, rank: int, src: int, tag: int) -> None:
+        if self.has_begun(rank):
+            self._work(rank, src, tag)
+        else:
+            self._held[rank].append((src, tag))
+
+    def _work(self, rank: int, src: int, tag: int) -> None:
+        cost_s = self._per_message_s + self._size[tag >> 1] * self._copy_s
+        if cost_s > 0:
+            self.loop.at(self._busy_until(rank, cost_s), partial(self._received, rank, src, tag))
+        else:
+            self._received(rank, src, tag)
+
+    def _received(self, rank: int, src: int, tag: int) -> None:
+        """Add a contribution, or pass a result on."""
+        if self.stopped:
+            return
+        piece = tag >> 1
+        tree, table = self._tree[piece], self._tables[rank]
+        if tag & UP:
+            owed = self._owed[rank]
+            owed[piece] -= 1
+            if not owed[piece]:
+                parent = table.parent[tree]
+                if parent >= 0:
+                    self._post(rank, parent, 2 * piece + UP)
+                elif self.call.collective.spreads:
+                    for child in table.children[tree]:
+                        self._post(rank, child, 2 * piece + DOWN)
+        else:
+            for child in table.children[tree]:
+                self._post(rank, child, tag)
+        self._count_down(rank)
+
+    def _count_down(self, rank: int) -> None:
+        self._left[rank] -= 1
+        if not self._left[rank]:
+            self.rank_ended(rank, self.loop.now_s)
