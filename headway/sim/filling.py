@@ -58,7 +58,8 @@ class Routes:
     def loads(self, per_pair: Floats, links: int) -> Floats:
         """What each link carries when each pair carries `per_pair`."""
         spread = np.broadcast_to(per_pair[:, None], self.links.shape)
-        total: Floats = np.bincount(self.links[self._valid], weights=spread[self._valid], minlength=links)
+        total: Floats = np.zeros(links)
+        np.add.at(total, self.links[self._valid], spread[self._valid])
         return total
 
 
