@@ -135,7 +135,7 @@ class JobRun:
         self._ranks_of = [_ranks_of(phase, len(hosts)) for phase in job.loop]
         self._idle = frozenset(range(len(hosts))).difference(*self._ranks_of)
         self._communicates = [kind != "compute" for kind in self._kinds]
-        self._limits_s = [_limit_s(phase, cluster) for phase in job.loop]
+        self._limits_s = [phase_limit_s(phase, cluster) for phase in job.loop]
         self._unruled: _Communication | None = None
         self._open: dict[tuple[int, int], _Communication] = {}
         self._begun: dict[int, _Iteration] = {}
@@ -336,7 +336,8 @@ def _ranks_of(phase: Phase, ranks: int) -> Sequence[int]:
             return range(ranks)
 
 
-def _limit_s(phase: Phase, cluster: Cluster) -> float:
+def phase_limit_s(phase: Phase, cluster: Cluster) -> float:
+    """Least time of one phase on links that nobody else uses; 0 for computing. Latency is left out."""
     if phase.kind == "compute":
         return 0.0
     if phase.kind != "send":
