@@ -19,12 +19,16 @@ from headway.errors import HeadwayError, UsageError
 VERBS = {
     "lab": "headway.cli.lab:app",
     "bench": "headway.cli.bench:bench",
+    "sim": "headway.cli.sim:app",
     "explain": "headway.cli.explain:explain",
     "report": "headway.cli.report:report",
     "trace": "headway.cli.trace:trace",
     "demo": "headway.cli.demo:demo",
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""
+
+UNSAID = {"sim": "run"}
+"""Verbs with verbs of their own, and which one of these is meant when the next word is none of them."""
 
 
 def _print_version(asked: bool) -> None:
@@ -67,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     asked = [verb for verb in arguments[:1] if verb in VERBS]
     app = application(asked) if asked or list(arguments) == ["--version"] else application()
     try:
-        app(args=list(arguments), prog_name="headway")
+        app(args=_spelled_out(arguments), prog_name="headway")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except UsageError as error:
@@ -81,6 +85,17 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
+
+
+def _spelled_out(arguments: Sequence[str]) -> list[str]:
+    """`sim FILE` -> `sim run FILE`."""
+    verb, *rest = arguments or ("",)
+    if verb not in UNSAID or not rest or rest[0].startswith("-"):
+        return list(arguments)
+    module, _, name = VERBS[verb].partition(":")
+    part: typer.Typer = getattr(importlib.import_module(module), name)
+    known = {each.name or (each.callback.__name__ if each.callback else "") for each in part.registered_commands}
+    return list(arguments) if rest[0] in known else [verb, UNSAID[verb], *rest]
 
 
 def main() -> None:

@@ -1,0 +1,174 @@
+"""`headway sim`: scenarios on a simulated network. `headway sim SCENARIO` is `headway sim run SCENARIO`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headway.cli.journals import write_text
+from headway.cluster.units import format_rate, format_time, parse_bytes, parse_time
+from headway.collectives.candidates import POLICIES
+from headway.decide.journal import to_line
+from headway.errors import UsageError
+from headway.lab.files import load_scenario
+from headway.lab.scenario import Scenario
+from headway.report.sim_summary import JobSummary, LinkSummary, job_summaries, link_summaries, result_json
+from headway.report.sim_trace import TraceRecorder
+from headway.sim.collective import Execution
+from headway.sim.formats.astra_network import fabric_of, read_network
+from headway.sim.run import Simulation, with_default_job
+
+PARTS: dict[str, str] = {}
+"""Other verbs: the module and the function in it."""
+
+SIZE = "16MB"
+ITERATIONS = 20
+POLICY = "off"
+MOST_PIECES_RANKS = 64
+"""Ranks of the largest job up to which `pieces` is the default execution: its cost grows with the messages."""
+SHOWN_LINKS = 5
+PLAIN_WIDTH = 120  # columns where the output is no terminal
+
+
+app = typer.Typer(no_args_is_help=True, help="Scenarios on a simulated network.")
+
+
+@app.command()
+def run(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name, or a file.")],
+    execution: Annotated[
+        str | None,
+        typer.Option(
+            metavar="pieces|rounds|streams", help="How plans are carried out; default: pieces up to 64 ranks."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of noise, random placement and ECMP.")] = 0,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End here on the simulated clock, e.g. 60s.")
+    ] = None,
+    network: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="An ASTRA-sim network instead of the scenario's own.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help=f"Without jobs: of each all-reduce; default {SIZE}.")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help=f"Without jobs: how many all-reduces; default {ITERATIONS}.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="|".join((*POLICIES, "clairvoyant")), help="Of every job that has none.")
+    ] = None,
+    journal: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the journal.")] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write times and links as JSON.")
+    ] = None,
+) -> None:
+    """Run a scenario's jobs; without any, all hosts all-reduce together."""
+    chosen = _with_jobs(load_scenario(scenario), size, iterations, policy)
+    how = _execution(execution, chosen)
+    until_s = parse_time(until, where="--until") if until is not None else float("inf")
+    fabric = fabric_of(read_network(network)) if network is not None else None
+    recorder = TraceRecorder() if trace is not None else None
+    simulation = Simulation(chosen, execution=how, seed=seed, fabric=fabric, spans=recorder)
+    if recorder is not None:
+        recorder.network = simulation.network
+    begun = time.perf_counter()
+    interrupted = False
+    try:
+        simulation.run(until_s)
+    except KeyboardInterrupt:
+        interrupted = True
+    took_s = time.perf_counter() - begun
+    result = simulation.result()
+    if journal is not None:
+        write_text(journal, "".join(f"{to_line(record)}\n" for record in result.records))
+    if json_file is not None:
+        write_text(json_file, result_json(result))
+    if recorder is not None and trace is not None:
+        write_text(trace, recorder.trace_json(result))
+    hosts = len(simulation.network.fabric.hosts)
+    print(f"{chosen.name}: {hosts} hosts, {len(chosen.jobs)} job{'s' * (len(chosen.jobs) != 1)}, {how.value}")
+    _print_jobs(job_summaries(result))
+    _print_links(link_summaries(result))
+    print(f"{result.end_s:.4g} s of network, {result.events} events, simulated in {format_time(took_s)}")
+    if interrupted:
+        print("headway: interrupted; above is what had ended", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+def _with_jobs(scenario: Scenario, size: str | None, iterations: int | None, policy: str | None) -> Scenario:
+    if scenario.jobs:
+        for option, value in (("--size", size), ("--iterations", iterations), ("--policy", policy)):
+            if value is not None:
+                raise UsageError("the scenario has jobs of its own", where=option, hint="set it in the file")
+        return scenario
+    if policy is not None and policy not in (*POLICIES, "clairvoyant"):
+        hint = f"one of {', '.join((*POLICIES, 'clairvoyant'))}"
+        raise UsageError(f"{policy!r} is no policy", where="--policy", hint=hint)
+    size_bytes = parse_bytes(size if size is not None else SIZE, where="--size")
+    return with_default_job(
+        scenario, size_bytes=size_bytes, iterations=iterations or ITERATIONS, policy=policy or POLICY
+    )
+
+
+def _execution(name: str | None, scenario: Scenario) -> Execution:
+    if name is None:
+        ranks = max(
+            (job.hosts if isinstance(job.hosts, int) else len(job.hosts)) * job.ranks_per_host for job in scenario.jobs
+        )
+        return Execution.PIECES if ranks <= MOST_PIECES_RANKS else Execution.STREAMS
+    try:
+        return Execution(name)
+    except ValueError:
+        known = ", ".join(each.value for each in Execution)
+        raise UsageError(f"{name!r} is no execution", where="--execution", hint=f"one of {known}") from None
+
+
+def _print_jobs(jobs: list[JobSummary]) -> None:
+    table = _table("job", "ranks", "iterations", "mean", "p50", "p99", "algbw MB/s", "limit %", "plans")
+    for job in jobs:
+        plans = ", ".join(job.plans[:2]) + (f" and {len(job.plans) - 2} more" if len(job.plans) > 2 else "")
+        table.add_row(
+            job.name,
+            str(job.ranks),
+            str(job.iterations),
+            *(format_time(time_s) if time_s is not None else "-" for time_s in (job.mean_s, job.p50_s, job.p99_s)),
+            f"{job.algbw_Bps / 1e6:.2f}" if job.algbw_Bps is not None else "-",
+            f"{100 * job.limit:.1f}" if job.limit is not None else "-",
+            plans or "-",
+        )
+    _console().print(table)
+
+
+def _print_links(links: list[LinkSummary]) -> None:
+    table = _table("busiest links", "rate", "in use %")
+    for link in links[:SHOWN_LINKS]:
+        table.add_row(link.name, format_rate(link.capacity_Bps), f"{100 * link.used:.1f}")
+    if links:
+        _console().print(table)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="left" if name == "plans" else "right", no_wrap=name != "plans")
+    return table
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False)
+
+
+for verb, place in PARTS.items():
+    module, _, function = place.partition(":")
+    app.command(verb)(getattr(importlib.import_module(module), function))

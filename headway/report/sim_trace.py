@@ -1,0 +1,130 @@
+"""A simulated run as Chrome trace JSON, which Perfetto and chrome://tracing open.
+
+One process per job, one thread per rank, with spans of computing and communicating; one process "network" with the
+scenario's events as spans and the utilisation of each link as a counter, in percent of its capacity as built: the mean
+since the point before. Times are microseconds of the simulated clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headway.decide.journal import EventRecord
+from headway.report.trace import MICRO, TraceEvent, lanes_of, process_events, trace_event
+from headway.sim.network import Network
+from headway.sim.result import Result
+
+NETWORK = 1_000_000
+"""Process of the network; jobs count from 0."""
+MOST_POINTS = 1024
+"""Points per link; when there are more, every second one goes, and half as many are taken from then on."""
+MOST_LINKS = 64
+"""The busiest links have a counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    job: str
+    rank: int
+    kind: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass
+class TraceRecorder:
+    """Collects what a trace shows, beside the result. Implements `SpanSink`.
+
+    Attributes:
+        network: whose links are sampled, when communication ends; None: no counters.
+    """
+
+    network: Network | None = None
+    _spans: list[_Span] = field(default_factory=list)
+    _points: list[tuple[float, tuple[float, ...]]] = field(default_factory=list)
+    _least_s: float = 0.0
+
+    def span(self, job: str, rank: int, kind: str, begin_s: float, end_s: float) -> None:
+        """See `SpanSink`."""
+        self._spans.append(_Span(job, rank, kind, begin_s, end_s))
+        if self.network is not None and kind != "compute":
+            self._sample(self.network)
+
+    def _sample(self, network: Network) -> None:
+        now_s = network.loop.now_s
+        last_s = self._points[-1][0] if self._points else 0.0
+        if now_s <= last_s or now_s - last_s < self._least_s:
+            return
+        carried = tuple(network.carried_bytes(link) for link in range(len(network.fabric.links)))
+        self._points.append((now_s, carried))
+        if len(self._points) > MOST_POINTS:
+            self._points = self._points[1::2]
+            self._least_s = 2 * self._points[-1][0] / MOST_POINTS
+
+    def trace_json(self, result: Result) -> str:
+        """All as one trace; see the module's docstring for what is where."""
+        events = [*self._jobs(result), *process_events(NETWORK, "network", NETWORK)]
+        events += _scenario_events(result)
+        if self.network is not None:
+            events += self._counters(self.network)
+        return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+
+    def _jobs(self, result: Result) -> Iterator[TraceEvent]:
+        pids = {name: pid for pid, name in enumerate(result.jobs)}
+        for name, job in result.jobs.items():
+            yield from process_events(pids[name], f"job {name}", pids[name])
+            for rank, host in enumerate(job.hosts):
+                yield {
+                    "name": "thread_name",
+                    "ph": "M",
+                    "pid": pids[name],
+                    "tid": rank,
+                    "args": {"name": f"rank {rank} on {host}"},
+                }
+        for span in self._spans:
+            if span.begin_s >= result.end_s or span.end_s == span.begin_s:
+                continue
+            category = "compute" if span.kind == "compute" else "communicate"
+            event = trace_event(span.kind, category, "X", _micro(span.begin_s), pids[span.job])
+            yield {**event, "tid": span.rank, "dur": _micro(min(span.end_s, result.end_s) - span.begin_s)}
+
+    def _counters(self, network: Network) -> Iterator[TraceEvent]:
+        links = network.fabric.links
+        last = self._points[-1][1] if self._points else ()
+        used = {
+            index: carried / links[index].capacity_Bps
+            for index, carried in enumerate(last)
+            if carried > 0 and links[index].capacity_Bps > 0
+        }
+        for index in sorted(sorted(used, key=lambda index: -used[index])[:MOST_LINKS]):
+            before_s, before = 0.0, 0.0
+            for now_s, carried in self._points:
+                part = (carried[index] - before) / (now_s - before_s) / links[index].capacity_Bps
+                event = trace_event(links[index].name, "utilisation", "C", _micro(before_s), NETWORK)
+                yield {**event, "args": {"%": round(100 * part, 3)}}
+                before_s, before = now_s, carried[index]
+            end = trace_event(links[index].name, "utilisation", "C", _micro(before_s), NETWORK)
+            yield {**end, "args": {"%": 0.0}}
+
+
+def _scenario_events(result: Result) -> Iterator[TraceEvent]:
+    began: dict[str, EventRecord] = {}
+    spans: list[tuple[EventRecord, float]] = []
+    for record in result.records:
+        if isinstance(record, EventRecord):
+            if record.phase == "begin":
+                began[record.event] = record
+            elif record.event in began:
+                spans.append((began.pop(record.event), record.t_s))
+    spans += [(record, result.end_s) for record in began.values()]
+    spans.sort(key=lambda span: span[0].t_s)
+    for (begin, end_s), lane in zip(spans, lanes_of((b.t_s, end_s) for b, end_s in spans), strict=True):
+        about: Mapping[str, str] = {"id": begin.event, "links": ", ".join(begin.links)}
+        event = trace_event(begin.what, "event", "X", _micro(begin.t_s), NETWORK)
+        yield {**event, "tid": lane, "dur": _micro(end_s - begin.t_s), "args": dict(about)}
+
+
+def _micro(time_s: float) -> float:
+    return round(time_s * MICRO, 3)
