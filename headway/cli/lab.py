@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headway.cluster.units import format_rate, format_time
-from headway.decide.journal import EventRecord, to_line
+from headway.cli.lab_run import Command, Jobs, Work, headline, run_in_lab, say
+from headway.errors import UsageError
 from headway.lab import kernel, state
 from headway.lab.build import has_netem
 from headway.lab.files import load_scenario, shipped
 from headway.lab.lab import Lab, require_privileges
-from headway.lab.ranks import RunResult
 from headway.lab.rootless import become_root_in_user_namespace
-from headway.lab.scenario import Scenario
-from headway.lab.signals import Deferred
-from headway.lab.timeline import Player
 
 app = typer.Typer(no_args_is_help=True, help="An emulated cluster: namespaces, shaped links, real TCP.")
 
@@ -29,59 +23,29 @@ ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A shi
 @app.command()
 def run(
     scenario: ScenarioArgument,
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What each host runs.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What each host runs; else the jobs run.")
+    ] = None,
     events_journal: Annotated[Path | None, typer.Option(help="Append each event's begin and end to this file.")] = None,
     start_events_on_line: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Events begin when a rank prints a line with TEXT.")
     ] = None,
     limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="End all after this long.")] = None,
+    backend: Annotated[str | None, typer.Option(help="Of the jobs' collectives: headway (default) or gloo.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the jobs' times to this file.")] = None,
+    journals: Annotated[Path | None, typer.Option(help="Folder for the jobs' journals, JOB.jsonl.")] = None,
 ) -> None:
-    """Build a lab, run COMMAND once per host with torchrun's environment, take the lab down."""
+    """Build a lab, run COMMAND once per host with torchrun's environment, or the scenario's jobs; take the lab down."""
     chosen = load_scenario(scenario)
+    given = [name for name, value in (("--backend", backend), ("--json", json), ("--journals", journals)) if value]
+    if command and given:
+        raise UsageError("is for jobs, and a command was given", where=given[0])
+    work: Work = Command(command) if command else Jobs(chosen, backend or "headway", json, journals)
     with _Interruptible():
         if not kernel.privileged():
             become_root_in_user_namespace()
-        code = _run(chosen, command, events_journal, start_events_on_line, limit)
+        code = run_in_lab(chosen, work, journal=events_journal, text=start_events_on_line, limit_s=limit)
     raise typer.Exit(code)
-
-
-def _run(scenario: Scenario, command: list[str], journal: Path | None, text: str | None, limit: float | None) -> int:
-    def write(record: EventRecord) -> None:
-        _say(f"event {record.event} {record.phase}s: {record.what}")
-        if journal is not None:
-            with journal.open("a") as file:
-                file.write(to_line(record) + "\n")
-
-    begun = time.monotonic()
-    with Deferred() as signals, Lab.up(scenario) as lab:
-        signals.check()
-        _say(f"{_headline(scenario)}{_impairments(lab)}; lab {lab.id} up in {format_time(time.monotonic() - begun)}")
-        if any(event.type == "load" for event in scenario.events):
-            lab.warm_up()
-        player = Player(lab, scenario, write)
-        waiting = [text] if text is not None else []
-
-        def on_line(_host: str, line: str) -> None:
-            if waiting and waiting[0] in line:
-                waiting.clear()
-                player.start()
-
-        if not waiting:
-            player.start()
-        try:
-            result = lab.run_ranks(command, on_line=on_line, on_tick=player.check, echo=True, limit_s=limit)
-        finally:
-            player.stop()
-    return _report(result, never_began=bool(waiting and scenario.events), text=text)
-
-
-def _report(result: RunResult, *, never_began: bool, text: str | None) -> int:
-    if not result.ok:
-        _say(f"failed after {format_time(result.duration_s)}: {result.failure}; all others were ended")
-        return 1
-    if never_began:
-        _say(f"no line had {text!r} in it, so no event ever began")
-    return 0
 
 
 @app.command()
@@ -92,7 +56,7 @@ def up(scenario: ScenarioArgument) -> None:
     lab = Lab.up(chosen, detached=True)
     lab.leave_up()
     print(lab.id)
-    _say(f"{_headline(chosen)}; enter a host with: ip netns exec {lab.hosts[0].namespace} sh")
+    say(f"{headline(chosen)}; enter a host with: ip netns exec {lab.hosts[0].namespace} sh")
 
 
 @app.command()
@@ -146,28 +110,11 @@ def list_shipped() -> None:
 def check(scenario: ScenarioArgument) -> None:
     """Read a scenario, and say what it holds or what is wrong with it."""
     chosen = load_scenario(scenario)
-    print(_headline(chosen))
+    print(headline(chosen))
     for event in chosen.events:
         until = f"{event.end:g} s" if event.duration is not None else "the end"
         targets = ", ".join(chosen.targets_of(event))
         print(f"  {event.id}: {event.start:g} s to {until}, at {targets}: {event.what('it')}")
-
-
-def _headline(scenario: Scenario) -> str:
-    access = {entry.access or scenario.access for entry in scenario.host_entries}
-    rates = [format_rate(rate) for rates in access for rate in (rates.up, rates.down)]
-    rate = rates[0] if len(set(rates)) == 1 else f"{min(rates)} to {max(rates)}"
-    racks = f" in {len(scenario.rack_names)} racks" if scenario.racks else ""
-    return f"{scenario.name}: {len(scenario.host_names)} hosts{racks}, {rate}, {scenario.congestion_control}"
-
-
-def _impairments(lab: Lab) -> str:
-    return f", delay and loss by {lab.record.impairments}" if any(link.relayed for link in lab.topology.links) else ""
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"[lab] {line}\n")
-    sys.stderr.flush()
 
 
 class _Interruptible:
@@ -178,5 +125,5 @@ class _Interruptible:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyboardInterrupt):
-            _say("interrupted; the lab is gone")
+            say("interrupted; the lab is gone")
             raise typer.Exit(130) from None

@@ -23,7 +23,7 @@ from headway.lab.build import Fabric, LinkCounters, has_netem
 from headway.lab.daemons import LoadDaemon, RelayDaemon
 from headway.lab.effects import Effect, cluster, effects_of, link_settings, load_legs
 from headway.lab.kernel import LabError
-from headway.lab.ranks import RunResult, run_ranks
+from headway.lab.ranks import RankProcess, RunResult, one_on_each, run_processes
 from headway.lab.scenario import Event, Scenario
 from headway.lab.topology import LinkId, LinkSettings, Topology, plan
 
@@ -149,12 +149,28 @@ class Lab:
             limit_s: end all after this long; that counts as a failure.
         """
 
+        return self.run_processes(
+            one_on_each(self.hosts, argv, env), on_line=on_line, on_tick=on_tick, echo=echo, limit_s=limit_s
+        )
+
+    def run_processes(
+        self, processes: Sequence[RankProcess], *, on_line: Callable[[str, str], None] | None = None,
+        on_tick: Callable[[], None] | None = None, echo: bool = False, limit_s: float | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> RunResult:  # fmt: skip
+        """Run processes, as many on a host as are wanted there; the first failure ends all.
+
+        Args:
+            on_line, on_tick, echo, limit_s: as in `run_ranks`; a process's label stands for the host.
+            enough: asked after each tick; when it says so, the rest is ended, and that is no failure.
+        """
+
         def tick() -> None:
             self.check()
             if on_tick is not None:
                 on_tick()
 
-        return run_ranks(self, argv, env=env, on_line=on_line, on_tick=tick, echo=echo, limit_s=limit_s)
+        return run_processes(self, processes, on_line=on_line, on_tick=tick, echo=echo, limit_s=limit_s, enough=enough)
 
     def apply(self, event: Event) -> None:
         """Put an event in force on all its targets, until `undo`; its times and its pattern are not looked at.

@@ -1,4 +1,4 @@
-"""One command on every host, with torchrun's environment; the first failure ends all."""
+"""Processes on hosts, each a rank with torchrun's environment; the first failure ends all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LabLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended. `failure` says which host failed and how, or is empty; `codes` has every rank's exit status."""
+    """How a run ended. `failure` says who failed and how, or is empty; `codes` has every process's exit status."""
 
     failure: str
     codes: tuple[int, ...]
@@ -62,17 +62,46 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Whether every rank ended with 0."""
+        """Whether nothing failed."""
         return not self.failure
 
 
-def rank_environment(hosts: Sequence[HostLike], rank: int) -> dict[str, str]:
-    """What torchrun sets, for one process per node, and what makes output and threads behave as under it."""
+@dataclass(frozen=True, slots=True)
+class RankProcess:
+    """One process of a run.
+
+    Attributes:
+        host: index of its host.
+        argv: what it runs.
+        env: is added to the host's environment.
+        label: stands before its lines, and names it to `on_line`.
+        name: of it, in a failure: "rank 1 on host3".
+    """
+
+    host: int
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    label: str
+    name: str
+
+
+def rank_environment(hosts: Sequence[HostLike], rank: int, *, port: int = MASTER_PORT) -> dict[str, str]:
+    """What torchrun sets for one rank of a group, and what makes output and threads behave as under it.
+
+    Args:
+        hosts: the host of each rank; ranks of one host are neighbours.
+        rank: which one.
+        port: of the group's store.
+    """
     size = str(len(hosts))
+    nodes = list(dict.fromkeys(host.name for host in hosts))
+    here = [other for other, host in enumerate(hosts) if host.name == hosts[rank].name]
     return {
-        "RANK": str(rank), "WORLD_SIZE": size, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-        "GROUP_RANK": str(rank), "GROUP_WORLD_SIZE": size, "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": size,
-        "ROLE_NAME": "default", "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(MASTER_PORT),
+        "RANK": str(rank), "WORLD_SIZE": size,
+        "LOCAL_RANK": str(here.index(rank)), "LOCAL_WORLD_SIZE": str(len(here)),
+        "GROUP_RANK": str(nodes.index(hosts[rank].name)), "GROUP_WORLD_SIZE": str(len(nodes)),
+        "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": size, "ROLE_NAME": "default",
+        "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
     }  # fmt: skip
@@ -81,33 +110,45 @@ def rank_environment(hosts: Sequence[HostLike], rank: int) -> dict[str, str]:
 class _Output:
     """Cuts one stream of one rank into lines."""
 
-    def __init__(self, host: str, error: bool, emit: Callable[[str, str, bool], None]) -> None:
-        self.host, self.error, self.emit, self.rest = host, error, emit, b""
+    def __init__(self, label: str, error: bool, emit: Callable[[str, str, bool], None]) -> None:
+        self.label, self.error, self.emit, self.rest = label, error, emit, b""
 
     def feed(self, data: bytes) -> None:
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            self.emit(self.host, line.decode(errors="replace"), self.error)
+            self.emit(self.label, line.decode(errors="replace"), self.error)
 
     def finish(self) -> None:
         if self.rest:
-            self.emit(self.host, self.rest.decode(errors="replace"), self.error)
+            self.emit(self.label, self.rest.decode(errors="replace"), self.error)
             self.rest = b""
 
 
-def run_ranks(
-    lab: LabLike, argv: Sequence[str], *, env: Mapping[str, str] | None, on_line: Callable[[str, str], None] | None,
-    on_tick: Callable[[], None], echo: bool, limit_s: float | None,
-) -> RunResult:  # fmt: skip
-    """See `Lab.run_ranks`. An exception (Ctrl-C, or one from a callback) ends all ranks too before it goes on."""
+def one_on_each(
+    hosts: Sequence[HostLike], argv: Sequence[str], env: Mapping[str, str] | None = None
+) -> tuple[RankProcess, ...]:
+    """The same command on every host, as one group."""
+    return tuple(
+        RankProcess(
+            rank, argv, {**rank_environment(hosts, rank), **(env or {})}, host.name, f"rank {rank} on {host.name}"
+        )
+        for rank, host in enumerate(hosts)
+    )
 
-    def emit(host: str, line: str, error: bool) -> None:
+
+def run_processes(
+    lab: LabLike, wanted: Sequence[RankProcess], *, on_line: Callable[[str, str], None] | None,
+    on_tick: Callable[[], None], echo: bool, limit_s: float | None, enough: Callable[[], bool] = lambda: False,
+) -> RunResult:  # fmt: skip
+    """See `Lab.run_processes`. An exception (Ctrl-C, or one from a callback) ends all too before it goes on."""
+
+    def emit(label: str, line: str, error: bool) -> None:
         if echo:
             stream = sys.stderr if error else sys.stdout
-            stream.write(f"[{host}] {line}\n")
+            stream.write(f"[{label}] {line}\n")
             stream.flush()
         if on_line is not None:
-            on_line(host, line)
+            on_line(label, line)
 
     begun = time.monotonic()
     processes: list[subprocess.Popen[bytes]] = []
@@ -119,16 +160,20 @@ def run_ranks(
             on_tick()
 
         try:
-            for rank, host in enumerate(lab.hosts):
-                environment = {**rank_environment(lab.hosts, rank), **(env or {})}
-                process = lab.popen(rank, argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for each in wanted:
+                process = lab.popen(each.host, each.argv, env=each.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 processes.append(process)
                 for stream, error in ((process.stdout, False), (process.stderr, True)):
                     assert stream is not None
-                    selector.register(stream, selectors.EVENT_READ, _Output(host.name, error, emit))
-            failure = _watch(lab, processes, selector, tick, None if limit_s is None else begun + limit_s)
-            _end(processes)
-            _drain(selector)
+                    selector.register(stream, selectors.EVENT_READ, _Output(each.label, error, emit))
+            running = {each.name: process for each, process in zip(wanted, processes, strict=True)}
+            failure = _watch(running, selector, tick, enough, None if limit_s is None else begun + limit_s)
+            if running and not failure:
+                _drain(selector)  # of those that are ended now, what they complain of each other is of no interest
+                _end(processes)
+            else:
+                _end(processes)
+                _drain(selector)
         finally:
             _end(processes)
             for process in processes:
@@ -140,24 +185,27 @@ def run_ranks(
 
 
 def _watch(
-    lab: LabLike, processes: list[subprocess.Popen[bytes]], selector: selectors.BaseSelector,
-    on_tick: Callable[[], None], deadline: float | None,
+    running: dict[str, subprocess.Popen[bytes]], selector: selectors.BaseSelector, on_tick: Callable[[], None],
+    enough: Callable[[], bool], deadline: float | None,
 ) -> str:  # fmt: skip
-    """Pass output on until all have ended well, one has failed, or time is up; what failed, in words."""
-    running = dict(enumerate(processes))
+    """Pass output on until all have ended well, one has failed, or time is up; what failed, in words.
+
+    What has ended is taken out of `running`.
+    """
     while running:
         _pump(selector, _TICK_S)
         on_tick()
-        for rank, process in list(running.items()):
+        for name, process in list(running.items()):
             code = process.poll()
             if code is None:
                 continue
-            del running[rank]
+            del running[name]
             if code != 0:
-                return f"rank {rank} on {lab.hosts[rank].name} {_how(code)}"
+                return f"{name} {_how(code)}"
+        if enough():
+            return ""
         if deadline is not None and time.monotonic() > deadline:
-            names = ", ".join(f"rank {rank} on {lab.hosts[rank].name}" for rank in running)
-            return f"time is up, and {names} had not ended"
+            return f"time is up, and {', '.join(running)} had not ended"
     return ""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.lab.ranks import RunResult, rank_environment, run_ranks
+from headway.lab.ranks import RankProcess, RunResult, one_on_each, rank_environment, run_processes
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,8 @@ def run(
     lab: Local, script: str, *, on_line: Callable[[str, str], None] | None = None, limit_s: float | None = None,
     echo: bool = False, on_tick: Callable[[], None] = lambda: None,
 ) -> RunResult:  # fmt: skip
-    return run_ranks(
-        lab, ["sh", "-c", script], env={"PATH": "/usr/bin:/bin"}, on_line=on_line, on_tick=on_tick, echo=echo,
-        limit_s=limit_s,
-    )  # fmt: skip
+    ranks = one_on_each(lab.hosts, ["sh", "-c", script], {"PATH": "/usr/bin:/bin"})
+    return run_processes(lab, ranks, on_line=on_line, on_tick=on_tick, echo=echo, limit_s=limit_s)
 
 
 def test_every_rank_gets_torchrun_s_environment() -> None:
@@ -114,8 +112,38 @@ def test_an_exception_of_a_callback_ends_all() -> None:
 def test_much_output_is_not_lost() -> None:
     lines: list[str] = []
     code = "import sys\nfor i in range(20000): sys.stdout.write(f'{i}\\n')"
-    run_ranks(
-        Local(1), [sys.executable, "-c", code], env=None, on_line=lambda _, line: lines.append(line),
+    lab = Local(1)
+    run_processes(
+        lab, one_on_each(lab.hosts, [sys.executable, "-c", code]), on_line=lambda _, line: lines.append(line),
         on_tick=lambda: None, echo=False, limit_s=None,
     )  # fmt: skip
     assert lines == [str(i) for i in range(20000)]
+
+
+def test_ranks_that_share_hosts_know_their_place_there() -> None:
+    hosts = [Host("a", "10.0.0.1"), Host("a", "10.0.0.1"), Host("b", "10.0.0.2"), Host("b", "10.0.0.2")]
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_PORT")
+    told = [[rank_environment(hosts, rank, port=4)[name] for name in names] for rank in range(4)]
+    assert told == [
+        ["0", "4", "0", "2", "0", "2", "4"],
+        ["1", "4", "1", "2", "0", "2", "4"],
+        ["2", "4", "0", "2", "1", "2", "4"],
+        ["3", "4", "1", "2", "1", "2", "4"],
+    ]
+
+
+def test_when_it_is_enough_the_rest_is_ended_and_nothing_has_failed() -> None:
+    lab = Local(1)
+    lines: list[tuple[str, str]] = []
+
+    def process(label: str, script: str) -> RankProcess:
+        return RankProcess(0, ["sh", "-c", script], {}, label, f"rank of {label}")
+
+    result = run_processes(
+        lab, [process("short", "echo a"), process("long", "echo b; trap 'echo c' TERM; sleep 60 & wait")],
+        on_line=lambda label, line: lines.append((label, line)), on_tick=lambda: None, echo=False, limit_s=30,
+        enough=lambda: len(lines) == 2,
+    )  # fmt: skip
+    assert result.ok
+    assert sorted(lines) == [("long", "b"), ("short", "a")]
+    assert all(process.returncode is not None for process in lab.started)

@@ -1,0 +1,79 @@
+"""A scenario's jobs as processes on a lab's hosts: what can run, who runs where, in which environment. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway.errors import UsageError
+from headway.lab.jobs import Job
+from headway.lab.placement import place
+from headway.lab.ranks import MASTER_PORT, HostLike, rank_environment
+from headway.lab.scenario import Scenario
+
+SEND_PORT = 20_000
+"""Rank k, counted over all jobs, takes its connections for `send` on this port + k: hosts may be shared by jobs."""
+MOST_RANKS = MASTER_PORT - SEND_PORT
+
+
+@dataclass(frozen=True, slots=True)
+class JobRank:
+    """One rank of one job.
+
+    Attributes:
+        job: whose.
+        rank: in the job.
+        hosts: index of the host of each of the job's ranks.
+        store_port: of the job's group. send_ports: where each of the job's ranks listens.
+    """
+
+    job: Job
+    rank: int
+    hosts: tuple[int, ...]
+    store_port: int
+    send_ports: tuple[int, ...]
+
+    @property
+    def host(self) -> int:
+        """Index of its host."""
+        return self.hosts[self.rank]
+
+    def environment(self, hosts: Sequence[HostLike]) -> dict[str, str]:
+        """torchrun's environment in its own group, and the job's policy and plan for the backend "headway"."""
+        environment = rank_environment([hosts[host] for host in self.hosts], self.rank, port=self.store_port)
+        return {**environment, "HEADWAY_POLICY": self.job.policy, "HEADWAY_PLAN": self.job.plan}
+
+
+def check_runnable(scenario: Scenario) -> None:
+    """UsageError where a scenario has no jobs, or jobs that only the simulator can run."""
+    if not scenario.jobs:
+        raise UsageError(
+            f"scenario {scenario.name} has no jobs", hint="give a command after --, or write jobs (docs/lab.md)"
+        )
+    for job in scenario.jobs:
+        for field, wrong in (
+            ("policy: clairvoyant", job.policy == "clairvoyant"),
+            ("weight", job.weight != 1),
+            ("priority", job.priority != 0),
+        ):
+            if wrong:
+                raise UsageError("is for the simulator only", where=f"job {job.name}: {field}")
+    ranks = sum(len(hosts) for hosts in place(scenario).values())
+    if ranks > MOST_RANKS:
+        raise UsageError(f"the jobs have {ranks} ranks together, the lab runs up to {MOST_RANKS}")
+
+
+def job_ranks(scenario: Scenario, *, seed: int = 0) -> tuple[JobRank, ...]:
+    """Every rank of every job.
+
+    Args:
+        scenario: with its jobs.
+        seed: of the whole run, for placement.
+    """
+    ranks: list[JobRank] = []
+    placed = place(scenario, seed=seed)
+    for number, job in enumerate(scenario.jobs):
+        hosts = placed[job.name]
+        ports = tuple(SEND_PORT + len(ranks) + rank for rank in range(len(hosts)))
+        ranks += [JobRank(job, rank, hosts, MASTER_PORT + number, ports) for rank in range(len(hosts))]
+    return tuple(ranks)
