@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +15,7 @@ from headway.errors import UsageError
 from headway.sim.cells import Json
 
 POLL_S = 0.5
+REACH_S = 5.0
 AHEAD = 2
 """Cells in flight per processor of the cluster: so many that none waits for us, so few that an end comes soon."""
 
@@ -33,13 +36,13 @@ def attempts(
     """
     if importlib.util.find_spec("ray") is None:
         raise UsageError("Ray is not installed", where="--ray", hint="pip install 'headway[ray]'")
+    _check_reached(address)
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="headway")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        said = " ".join(str(error).split())
-        raise UsageError(f"no Ray cluster at {address!r}: {said}", where="--ray", hint="ray start --head") from None
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, namespace="headway")
+    except (ConnectionError, ValueError, RuntimeError, AssertionError) as error:
+        raise _unreached(address, error) from None
     pending: dict[object, tuple[int, float]] = {}
     try:
         yield _run(function, works, version, check, pending)
@@ -47,6 +50,22 @@ def attempts(
         for reference in pending:
             ray.cancel(reference, force=True)
         ray.shutdown()
+
+
+def _check_reached(address: str) -> None:
+    """UsageError when nobody listens at HOST:PORT: Ray itself would try again for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise _unreached(address, error) from None
+
+
+def _unreached(address: str, error: BaseException) -> UsageError:
+    said = " ".join(str(error).split())
+    return UsageError(f"no Ray cluster at {address!r}: {said}", where="--ray", hint="ray start --head")
 
 
 def _run(

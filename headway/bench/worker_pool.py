@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -117,7 +118,7 @@ class _Pool:
             busy = {worker.connection: worker for worker in self._workers if worker.index is not None}
             for connection in wait(list(busy), timeout=POLL_S):
                 assert isinstance(connection, Connection)
-                yield self._received(busy[connection])
+                yield from self._received(busy[connection])
             yield from self._too_long()
         check()
 
@@ -126,8 +127,8 @@ class _Pool:
         self._workers.append(worker)
         return worker
 
-    def _received(self, worker: _Worker) -> Attempt:
-        index, worker.index = worker.index, None
+    def _received(self, worker: _Worker) -> Iterator[Attempt]:
+        index = worker.index
         assert index is not None
         try:
             received = worker.connection.recv()
@@ -135,9 +136,14 @@ class _Pool:
             worker.process.join(END_S)
             words = _ending(worker.process.exitcode)
             self._remove(worker)
-            return Attempt(index, error=f"the worker {words}", wall_s=time.perf_counter() - worker.since_s)
+            yield Attempt(index, error=f"the worker {words}", wall_s=time.perf_counter() - worker.since_s)
+            return
+        if received is None:
+            worker.since_s = time.perf_counter()  # it has started: that was not the cell's time
+            return
         assert isinstance(received, Attempt)
-        return received
+        worker.index = None
+        yield received
 
     def _too_long(self) -> Iterator[Attempt]:
         if self._limit_s is None:
@@ -163,18 +169,21 @@ def _ending(code: int | None) -> str:
 def _serve(connection: Connection, function: Function) -> None:
     """A worker's life: until its pipe closes or the process that started it has ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    while True:
-        try:
+    try:
+        connection.send(None)
+        while True:
             index, work = connection.recv()
-        except (EOFError, OSError):
-            return
-        done = attempt(function, index, work)
-        try:
-            connection.send(done)
-        except OSError:
-            return
-        except Exception as error:  # what the function returned cannot be sent
-            connection.send(Attempt(index, error=f"returned what cannot be sent: {error}", wall_s=done.wall_s))
+            _answer(connection, function, index, work)
+    except (EOFError, OSError):
+        return  # whom it worked for has gone
+
+
+def _answer(connection: Connection, function: Function, index: int, work: Json) -> None:
+    done = attempt(function, index, work)
+    try:
+        connection.send(done)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        connection.send(Attempt(index, error=f"returned what cannot be sent: {error}", wall_s=done.wall_s))
 
 
 def _end_with_parent() -> None:

@@ -51,6 +51,38 @@ def load_scenario(name: str | Path) -> Scenario:
     return parse_scenario(_merged(path, ()), where=str(path))
 
 
+def scenario_mapping(source: str | Mapping[str, object], *, base: Path, where: str) -> dict[str, object]:
+    """The mapping of a scenario with all that it extends, not checked yet: for those who change fields of it.
+
+    Args:
+        source: a path or the name of a shipped scenario, or what a scenario's file holds.
+        base: folder that paths start from.
+        where: file and field of a mapping, for errors.
+    """
+    if isinstance(source, str):
+        return _merged(_locate(source, base), ())
+    own = dict(source)
+    parent = own.pop("extends", None)
+    if parent is None:
+        return own
+    if not isinstance(parent, str):
+        raise UsageError("must be a scenario's name or path", where=f"{where}.extends")
+    return _overlay(_merged(_locate(parent, base), ()), own)
+
+
+def read_yaml(path: Path) -> dict[str, object]:
+    """A YAML file that holds a mapping of names. UsageError names the file, and the line where YAML has one."""
+    try:
+        data: object = yaml.load(path.read_text(), _Loader)
+    except OSError as error:
+        raise UsageError(f"cannot read it: {error.strerror}", where=str(path)) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(" ".join(str(error).split()), where=str(path)) from None
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise UsageError("must be a mapping of fields", where=str(path))
+    return dict(data)
+
+
 def parse_scenario(data: Mapping[str, object], *, where: str) -> Scenario:
     """A scenario from the mapping that a file holds."""
     try:
@@ -124,13 +156,7 @@ def _merged(path: Path, children: tuple[Path, ...]) -> dict[str, object]:
     """The file's mapping laid over that of the scenario it extends."""
     if path in children or len(children) > _DEEPEST:
         raise UsageError("a scenario extends itself", where=f"{path}: extends")
-    try:
-        data: object = yaml.load(path.read_text(), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(" ".join(str(error).split()), where=str(path)) from None
-    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-        raise UsageError("a scenario is a mapping of fields", where=str(path))
-    own: dict[str, object] = dict(data)
+    own = read_yaml(path)
     parent = own.pop("extends", None)
     own.setdefault("name", path.stem)
     if parent is None:
