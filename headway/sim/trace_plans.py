@@ -1,0 +1,86 @@
+"""A trace's collectives by our own plans, on the fluid network. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headway.cluster.model import star as star_cluster
+from headway.collectives.plan import Collective, Plan
+from headway.collectives.plan_book import PlanBook
+from headway.collectives.predict import CostModel
+from headway.sim.collective import Execution, link_rate_Bps, start
+from headway.sim.formats.chakra import CommKind, TraceNode
+from headway.sim.host_model import IDEAL_HOST
+from headway.sim.network import Network
+from headway.sim.running import HELD, Running
+
+Callback = Callable[[], None]
+
+NO_COSTS = CostModel(local_alpha_s=0.0, per_message_s=0.0, incast=0.0)
+"""Nothing beside the network: an NPU's messages are started by hardware."""
+
+COLLECTIVES = {
+    CommKind.ALL_REDUCE: Collective.ALL_REDUCE,
+    CommKind.ALL_GATHER: Collective.ALL_GATHER,
+    CommKind.REDUCE_SCATTER: Collective.REDUCE_SCATTER,
+    CommKind.REDUCE_SCATTER_BLOCK: Collective.REDUCE_SCATTER,
+    CommKind.BROADCAST: Collective.BROADCAST,
+    CommKind.REDUCE: Collective.REDUCE,
+}
+
+
+class PlannedCollectives:
+    """Runs collectives by plans for equal hosts on one switch: the best by prediction, or a family held.
+
+    An all-to-all has no plan; it takes its recorded duration. A vector is rounded up to whole blocks of whole bytes.
+
+    Args:
+        network: the fluid network.
+        execution: how a plan is carried out.
+        plan: a family (`plan_book.PINNABLE`), or empty: the best by prediction.
+        costs: of messages; by default none.
+    """
+
+    def __init__(self, network: Network, *, execution: Execution, plan: str = "", costs: CostModel = NO_COSTS) -> None:
+        self._network, self._execution, self._plan, self._costs = network, execution, plan, costs
+        self._books: dict[tuple[int, ...], PlanBook] = {}
+        self._running: dict[tuple[object, ...], tuple[Running, dict[int, Callback]]] = {}
+
+    def runs(self, comm: CommKind) -> bool:
+        """All that there are plans for."""
+        return comm in COLLECTIVES
+
+    def begin(self, npu: int, node: TraceNode, key: tuple[object, ...], npus: Sequence[int], on_done: Callback) -> None:
+        """As `trace_run.Collectives` says. UsageError: there is no such family of plans."""
+        assert node.comm is not None  # the reader sees to it
+        collective = COLLECTIVES[node.comm]
+        if key not in self._running:
+            ranks = len(npus)
+            block_bytes = node.size_bytes if collective is Collective.ALL_GATHER else -(-node.size_bytes // ranks)
+            ends: dict[int, Callback] = {}
+            running = start(
+                self._network,
+                self._plan_for(tuple(npus), collective, ranks * block_bytes),
+                collective,
+                ranks * block_bytes,
+                hosts=npus,
+                execution=self._execution,
+                ready=[HELD] * len(npus),
+                costs=self._costs,
+                host=IDEAL_HOST,
+                on_rank=lambda rank, _: ends.pop(rank)(),
+            )
+            self._running[key] = (running, ends)
+        running, ends = self._running[key]
+        rank = list(npus).index(npu)
+        ends[rank] = on_done
+        running.begin(rank)
+
+    def _plan_for(self, npus: tuple[int, ...], collective: Collective, size_bytes: int) -> Plan:
+        book = self._books.get(npus)
+        if book is None:
+            route = self._network.fabric.router.route(npus[0], npus[-1], 0)
+            alpha_s = sum(self._network.fabric.links[link].latency_s for link in route)
+            cluster = star_cluster(len(npus), link_rate_Bps(self._network, npus), alpha_s=alpha_s)
+            book = self._books[npus] = PlanBook(cluster, "off", bitwise=False, pinned=self._plan)
+        return book.idle(collective, size_bytes)
