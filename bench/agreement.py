@@ -4,6 +4,9 @@ Every pair of a network and a plan runs in the lab, on the executor that live jo
 `collectives.predict` and simulated from the same scenario. All ranks begin together, on free links; a time is from
 then until the last rank has its result, and the measured one is the median of the repeats.
 
+Jobs that share links run in the lab as `headway lab run` runs them, and in the simulator; a row is the median time of
+one job's iterations without the first, which opens connections.
+
 Which spine a flow takes is chance, in the lab as in the simulator: in racks the ranks are started anew several times,
 and the simulated time is the median over as many draws.
 """
@@ -17,27 +20,41 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.grid_script import as_script
+from headway.bench.lab_jobs import run_jobs
 from headway.bench.lab_site import in_force
 from headway.bench.plan_runs import plan_ranks
 from headway.cluster.model import Cluster
 from headway.collectives.candidates import candidates, idle_plan
+from headway.collectives.chunking import chunk_bytes_for, link_rate_Bps
 from headway.collectives.families import direct, double_tree, ring, star
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.plan_codec import encode
 from headway.collectives.predict import predict
+from headway.errors import HeadwayError, UsageError
 from headway.lab.effects import effects_of
-from headway.lab.files import load_scenario
+from headway.lab.files import load_scenario, parse_scenario
 from headway.lab.lab import Lab
 from headway.lab.scenario import Event, Scenario
-from headway.sim.topologies import cluster_of
+from headway.sim import collective
+from headway.sim.background import Background
+from headway.sim.collective import Execution
+from headway.sim.loop import Loop
+from headway.sim.network import Network
+from headway.sim.result import JobResult
+from headway.sim.run import simulate
+from headway.sim.topologies import cluster_of, fabric_of
 
 MB = 1_000_000
 ALL = Collective.ALL_REDUCE
 WARM_UP = 2
 REPEATS = 7
+SETTLED_S = 0.1
+"""When a simulated operation begins: events at the start have happened."""
+JOBS_LIMIT_S = 120.0
 FRESH_STARTS = 6
 """How often the ranks are started anew where chance picks the ways."""
 BUDGET_S = 7.0
@@ -62,6 +79,26 @@ GRID: Grid = {
     "wan4": {1: FAMILIES, 4: FAMILIES},
     "wan4-congested": {4: FAMILIES},
 }
+JOBS: Mapping[str, Sequence[Mapping[str, object]]] = {
+    "two rings over all hosts": [
+        {"name": "a", "hosts": 8, "iterations": 8, "loop": [{"all_reduce": "4MB"}], "plan": "ring"},
+        {"name": "b", "hosts": 8, "loop": [{"all_reduce": "4MB"}], "plan": "ring"},
+    ],
+    "ring and direct over four shared hosts": [
+        {"name": "a", "hosts": ["host0", "host1", "host2", "host3"], "iterations": 8,
+         "loop": [{"compute": "20ms"}, {"all_reduce": "4MB"}], "plan": "ring"},
+        {"name": "b", "hosts": ["host2", "host3", "host4", "host5"], "loop": [{"all_reduce": "2MB"}], "plan": "direct"},
+    ],
+    "ring beside a steady sender": [
+        {"name": "a", "hosts": 4, "iterations": 8, "loop": [{"all_reduce": "4MB"}], "plan": "ring"},
+        {"name": "b", "hosts": ["host7", "host2"], "loop": [{"send": "100MB"}]},
+    ],
+    "two senders to one host": [
+        {"name": "a", "hosts": ["host0", "host2"], "iterations": 8, "loop": [{"send": "8MB"}]},
+        {"name": "b", "hosts": ["host1", "host2"], "loop": [{"send": "100MB"}]},
+    ],
+}  # fmt: skip
+"""Jobs on star8."""
 QUICK: Grid = {"star8": {4: ("ring", "direct")}, "star8-udp50-down": {4: ("ring", "packing")}}
 
 
@@ -82,6 +119,11 @@ class Pair:
     size_bytes: int
 
     @property
+    def chunk_bytes(self) -> int:
+        """Piece size, for all three."""
+        return chunk_bytes_for(self.plan, ALL, self.size_bytes, 4, link_rate_Bps(cluster_of(self.scenario)))
+
+    @property
     def by_chance(self) -> bool:
         """Whether flows may take several ways."""
         return self.scenario.racks is not None
@@ -92,9 +134,9 @@ class Row:
     """One pair's times, seconds.
 
     Attributes:
-        scenario, plan, size_bytes: which pair; `trees` is the plan, encoded.
+        scenario, plan, size_bytes: which pair, or which jobs; `trees` is the plan, encoded, empty for jobs.
         times_s: measured, each repeat.
-        predicted_s, simulated_s: by the model, and by the simulator.
+        predicted_s, simulated_s: by the model, which knows one job only, and by the simulator.
     """
 
     scenario: str
@@ -102,8 +144,8 @@ class Row:
     size_bytes: int
     trees: str
     times_s: Sequence[float]
-    predicted_s: float
-    simulated_s: float | None
+    predicted_s: float | None
+    simulated_s: float
 
     @property
     def measured_s(self) -> float:
@@ -118,7 +160,7 @@ class Row:
 
     def error(self, by: str) -> float | None:
         """`predicted` or `simulated` over measured, less 1."""
-        told: float | None = self.predicted_s if by == "predicted" else self.simulated_s
+        told = self.predicted_s if by == "predicted" else self.simulated_s
         return None if told is None else told / self.measured_s - 1
 
 
@@ -176,10 +218,62 @@ def measured_s(lab: Lab, pairs: Sequence[Pair], *, quick: bool) -> list[list[flo
                         warm = turn >= (WARM_UP if pair.size_bytes < 8 * MB else 1)
                         if len(mine) >= 3 and sum(mine) > BUDGET_S and not by_chance:
                             continue
-                        taken_s = ranks.time_s(pair.plan, ALL, pair.size_bytes)
+                        taken_s = ranks.time_s(pair.plan, ALL, pair.size_bytes, pair.chunk_bytes)
                         if warm:
                             mine.append(taken_s)
     return times_s
+
+
+def simulated_s(pair: Pair) -> float:
+    """Seconds of one operation on free links, with the events in force; by chance, the median of some draws."""
+    return statistics.median(_simulated_s(pair, key) for key in range(FRESH_STARTS if pair.by_chance else 1))
+
+
+def _simulated_s(pair: Pair, key: int) -> float:
+    network = Network(Loop(), fabric_of(pair.scenario))
+    background = Background(network, pair.scenario, lambda record: None)
+    background.start()
+    network.loop.run(SETTLED_S)
+    collective.start(
+        network,
+        pair.plan,
+        ALL,
+        pair.size_bytes,
+        hosts=range(pair.plan.size),
+        execution=Execution.PIECES,
+        key=key,
+        chunk_bytes=pair.chunk_bytes,
+        element_bytes=4,
+        on_done=lambda ends_s: network.loop.stop(),
+    )
+    network.loop.run()
+    background.stop()
+    return network.loop.now_s - SETTLED_S
+
+
+def job_rows(name: str) -> list[Row]:
+    """Run and simulate jobs of `JOBS`; a row for each."""
+    idle = load_scenario("star8")
+    data = {"name": name, "hosts": len(idle.host_names), "access": "200Mbit", "jobs": JOBS[name]}
+    scenario = parse_scenario(data, where="bench.agreement")
+    with Lab.up(scenario) as lab:
+        ran = run_jobs(lab, limit_s=JOBS_LIMIT_S)
+    if not ran.ended.ok:
+        raise HeadwayError(f"{name}: {ran.ended.failure}")
+    simulated = simulate(scenario, execution=Execution.PIECES)
+    rows = []
+    for job in scenario.jobs:
+        times_s, told_s = (_steady_s(jobs[job.name]) for jobs in (ran.jobs, simulated.jobs))
+        if len(times_s) < 2 or not told_s:
+            continue  # a job without a number of iterations may not get far
+        size_bytes = max(phase.size_bytes for phase in job.loop)
+        plan = f"job {job.name}, {job.plan or 'send'}"
+        rows.append(Row(name, plan, size_bytes, "", times_s, None, statistics.median(told_s)))
+    return rows
+
+
+def _steady_s(job: JobResult) -> list[float]:
+    return [iteration.duration_s for iteration in job.iterations[1:]]
 
 
 def rows_of(name: str, grid: Grid, *, quick: bool) -> list[Row]:
@@ -194,8 +288,8 @@ def rows_of(name: str, grid: Grid, *, quick: bool) -> list[Row]:
             size_bytes=pair.size_bytes,
             trees=encode(pair.plan),
             times_s=times_s,
-            predicted_s=predict(pair.plan, loaded(pair.scenario), ALL, pair.size_bytes).time_s,
-            simulated_s=None,
+            predicted_s=predict(pair.plan, loaded(pair.scenario), ALL, pair.size_bytes, pair.chunk_bytes).time_s,
+            simulated_s=simulated_s(pair),
         )
         for pair, times_s in zip(pairs, all_times_s, strict=True)
     ]
@@ -206,10 +300,10 @@ def line(row: Row) -> str:
     errors = [row.error(by) for by in ("predicted", "simulated")]
     told = " ".join(f"{error:>+9.1%}" if error is not None else f"{'-':>9}" for error in errors)
     millis = row.measured_s * 1e3
-    return f"{row.scenario:22} {row.plan:12} {row.size_bytes / MB:5.1f} {millis:9.1f} {row.spread:6.1%} {told}"
+    return f"{row.scenario:38} {row.plan:13} {row.size_bytes / MB:5.1f} {millis:9.1f} {row.spread:6.1%} {told}"
 
 
-HEADER = f"{'scenario':22} {'plan':12} {'MB':>5} {'ms':>9} {'spread':>6} {'predicted':>9} {'simulated':>9}"
+HEADER = f"{'scenario':38} {'plan':13} {'MB':>5} {'ms':>9} {'spread':>6} {'predicted':>9} {'simulated':>9}"
 
 
 def summary(rows: Sequence[Row], by: str) -> str:
@@ -224,13 +318,15 @@ def summary(rows: Sequence[Row], by: str) -> str:
     return f"{by}: {len(sizes)} pairs, |error| median {statistics.median(sizes):.1%}, p95 {p95:.1%}; worst: {told}"
 
 
-def run(out: Path, grid: Grid, *, quick: bool, say: Callable[[str], None]) -> None:
-    """Measure the grid; `out` is replaced after each scenario."""
+def run(out: Path, grid: Grid, jobs: Sequence[str], *, quick: bool, say: Callable[[str], None]) -> None:
+    """Measure the grid and the jobs; `out` is replaced after each scenario."""
     out.parent.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     say(HEADER)
-    for name in grid:
-        for row in rows_of(name, grid, quick=quick):
+    work = [partial(rows_of, name, grid, quick=quick) for name in grid]
+    work += [partial(job_rows, name) for name in jobs]
+    for measure in work:
+        for row in measure():
             rows.append(row)
             say(line(row))
         draft = out.with_suffix(".draft")
@@ -247,11 +343,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="four pairs, in half a minute")
     parser.add_argument("--scenarios", help="only these, with commas between")
     options = parser.parse_args()
-    grid = QUICK if options.quick else GRID
-    if options.scenarios:
-        grid = {name: grid[name] for name in options.scenarios.split(",") if name in grid}
+    grid, jobs = (QUICK, []) if options.quick else (GRID, list(JOBS))
+    if options.scenarios is not None:
+        chosen = [name for name in options.scenarios.split(",") if name]
+        unknown = [name for name in chosen if name not in grid and name not in jobs]
+        if unknown:
+            known = ", ".join([*grid, *jobs])
+            raise UsageError(f"unknown scenario {unknown[0]!r}", where="--scenarios", hint=f"known: {known}")
+        grid = {name: grid[name] for name in chosen if name in grid}
+        jobs = [name for name in chosen if name in jobs]
     begun_s = time.monotonic()
-    run(options.out, grid, quick=options.quick, say=lambda text: print(text, flush=True))
+    run(options.out, grid, jobs, quick=options.quick, say=lambda text: print(text, flush=True))
     print(f"{time.monotonic() - begun_s:.0f} s", file=sys.stderr)
 
 

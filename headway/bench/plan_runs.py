@@ -13,7 +13,6 @@ from pathlib import Path
 
 from headway.bench.plan_worker import GROUP, LIMIT_S, Order
 from headway.bench.rank_lines import RankLines
-from headway.collectives.chunking import chunk_bytes_for, link_rate_Bps
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.plan_codec import encode
 from headway.lab.lab import Lab
@@ -40,13 +39,13 @@ class PlanRanks:
         """All ranks are connected. HeadwayError when one is not."""
         self._lines.gather(GROUP, self._ranks, limit_s=LIMIT_S, alive=self._trouble)
 
-    def time_s(self, plan: Plan, collective: Collective, size_bytes: int) -> float:
+    def time_s(self, plan: Plan, collective: Collective, size_bytes: int, chunk_bytes: int) -> float:
         """Seconds from when the last rank began one operation until the last had its result."""
         order = Order(
             plan=encode(plan),
             collective=collective,
             size_bytes=size_bytes,
-            chunk_bytes=chunk_bytes_for(plan, collective, size_bytes, 4, link_rate_Bps(self._lab.cluster())),
+            chunk_bytes=chunk_bytes,
             at_s=time.monotonic() + HEAD_START_S,
         )
         for rank in self._ranks:
