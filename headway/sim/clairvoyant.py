@@ -1,15 +1,17 @@
 """Plans from capacities that nobody has to find out: the upper reference for tuners. Pure.
 
 At every operation the capacities that others leave at this instant are read, and the best plan for them is taken at
-once: no detection, no trial, no return. Two things it does not know: what happens during the operation, and what
-other jobs that tune will do next. So under load that changes faster than an operation a tuner can be better.
+once: no detection, no trial, no return. Connections whose way through the fabric lost capacity are made again until
+they get another one. What it does not know: what happens during the operation, what other jobs send and will do
+next, and which of a job's own flows meet on one link between switches. So it is no bound: a tuner, which measures, can
+be better where load changes faster than an operation or where the job's own flows collide.
 
 Objective: least predicted time of this operation (`predict`). Steps and bytes: those of the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.cluster.model import Cluster
@@ -22,11 +24,61 @@ from headway.collectives.plan_book import PlanBook
 from headway.collectives.plan_codec import encode
 from headway.collectives.verify import check
 from headway.decide.journal import DecisionRecord, Journal, OperationRecord, StartRecord
+from headway.sim.connections import Pair, pair_key
 from headway.sim.job import OperationDone
-from headway.sim.network import Flow
+from headway.sim.network import Flow, Network
 
 REMEMBERED = 64
 """Networks whose plans are kept (count): load that comes and goes asks for the same plans again and again."""
+
+
+CLEAR_SHARE = 0.9
+"""A link between switches with less than this part of its own rate is avoided."""
+
+MOST_TIMES = 32
+"""New connections for one pair (count): with one of two ways clear, all fail once in 4 billion pairs."""
+
+
+class Ways:
+    """The ways of a job's connections through the switches: which of them to make again.
+
+    Args:
+        network: whose capacities are read.
+        hosts: rank -> host of the fabric.
+        key: the job's, see `connections.job_key`.
+    """
+
+    def __init__(self, network: Network, hosts: Sequence[int], key: int) -> None:
+        self._network, self._hosts, self._key = network, tuple(hosts), key
+        links = network.fabric.links
+        router = network.fabric.router
+        used = sorted(set(hosts))
+        ends: set[int] = set()
+        for host in used[1:]:
+            for route in (router.route(used[0], host, 0), router.route(host, used[0], 0)):
+                ends.update((route[0], route[-1]) if route else ())
+        self._between = [index for index in range(len(links)) if index not in ends]
+        self._known: dict[frozenset[int], dict[Pair, int]] = {frozenset(): {}}
+
+    def clear(self) -> Mapping[Pair, int]:
+        """Pairs of ranks -> how often to make their connection again, for the capacities of this instant."""
+        links = self._network.fabric.links
+        bad = frozenset(
+            link for link in self._between if self._network.capacity_Bps(link) < CLEAR_SHARE * links[link].capacity_Bps
+        )
+        if bad not in self._known:
+            ranks = range(len(self._hosts))
+            times = {(src, dst): self._times(src, dst, bad) for src in ranks for dst in ranks if src != dst}
+            self._known[bad] = {pair: count for pair, count in times.items() if count}
+        return self._known[bad]
+
+    def _times(self, src: int, dst: int, bad: frozenset[int]) -> int:
+        route = self._network.fabric.router.route
+        for times in range(MOST_TIMES):
+            way = route(self._hosts[src], self._hosts[dst], pair_key(self._key, src, dst, times))
+            if bad.isdisjoint(way):
+                return times
+        return 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +97,7 @@ class ClairvoyantPlans:
         group: the job's name.
         clock: the simulated time, seconds.
         journal: takes the job's records; a change of plan is written as `keep`.
+        ways: the ways of its connections; None: there is one only.
     """
 
     def __init__(
@@ -55,6 +108,7 @@ class ClairvoyantPlans:
         group: str,
         clock: Callable[[], float],
         journal: Journal,
+        ways: Ways | None = None,
     ) -> None:
         self._book = book
         self._cluster_now = cluster_now
@@ -64,6 +118,8 @@ class ClairvoyantPlans:
         self._choices: dict[tuple[Collective, int, int, tuple[float, ...]], _Choice] = {}
         self._in_force: dict[tuple[Collective, int, int], Plan] = {}
         self._limits_s: dict[int, float] = {}
+        self._ways = ways
+        self.reroutes: Mapping[Pair, int] = {}
         cluster, first = book.cluster, book.idle(Collective.ALL_REDUCE, TYPICAL_BYTES)
         hosts = [cluster.hosts[host] for host in cluster.host_of]
         journal.write(
@@ -84,6 +140,8 @@ class ClairvoyantPlans:
         idle = self._book.idle(collective, size_bytes, root)
         if size_bytes < LARGE_BYTES:
             return idle
+        if self._ways is not None:
+            self.reroutes = self._ways.clear()
         cluster = self._cluster_now()
         choice = self._choice(cluster, collective, size_bytes, root, idle)
         key = (collective, size_bytes, root)

@@ -6,7 +6,6 @@ What a rank does between two communications is known as soon as the first has en
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +16,11 @@ from headway.collectives.limits import lower_bound
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.predict import CostModel
 from headway.errors import HeadwayError
-from headway.lab.draws import ComputeTimes, mix
+from headway.lab.draws import ComputeTimes
 from headway.lab.jobs import Job, Phase
 from headway.sim import collective
 from headway.sim.collective import Execution
+from headway.sim.connections import Connections, job_key, pair_key
 from headway.sim.job import OperationDone, PlanSource
 from headway.sim.loop import Timer
 from headway.sim.network import Network
@@ -88,18 +88,6 @@ class _Iteration:
     ended: int = 0
 
 
-@dataclass(frozen=True)
-class _Connections:
-    """The key of each pair's connection, some of which were made again."""
-
-    key: int
-    again: frozenset[tuple[tuple[int, int], int]]
-
-    def __call__(self, src: int, dst: int) -> int:
-        times = dict(self.again).get((src, dst), 0)
-        return mix(self.key, src, dst, times) if times else mix(self.key, src, dst)
-
-
 class JobRun:
     """One job from its start to its last iteration.
 
@@ -128,7 +116,7 @@ class JobRun:
         self._setting = setting
         self._loop = setting.network.loop
         self._on_end = on_end
-        self._key = mix(setting.seed, zlib.crc32(job.name.encode()))
+        self._key = job_key(job.name, setting.seed)
         self._times = [ComputeTimes(job, rank, seed=setting.seed) for rank in range(len(hosts))]
         self._at = [0] * len(hosts)
         self._kinds = [phase.kind for phase in job.loop]
@@ -267,10 +255,10 @@ class JobRun:
             on_flow=partial(self._plans.flow_started, number) if self.job.policy != "off" else None,
         )
 
-    def _connections(self) -> _Connections | int:
+    def _connections(self) -> Connections | int:
         """What flows' keys are made from; compares equal until another flow gets a new connection."""
         again = self._plans.reroutes
-        return _Connections(self._key, frozenset(again.items())) if again else self._key
+        return Connections(self._key, frozenset(again.items())) if again else self._key
 
     def _done(self, communication: _Communication, ended_s: Sequence[float]) -> None:
         phase, plan = communication.phase, communication.plan
@@ -294,7 +282,7 @@ class JobRun:
             self.hosts[phase.src],
             self.hosts[phase.dst],
             phase.size_bytes,
-            key=mix(self._key, phase.src, phase.dst),
+            key=pair_key(self._key, phase.src, phase.dst),
             weight=self.job.weight,
             priority=self.job.priority,
             on_sent=lambda: self._rank_ended(communication, phase.src, self._loop.now_s),
