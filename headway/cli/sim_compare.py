@@ -1,0 +1,112 @@
+"""`headway sim compare`: plans side by side on scenarios with their events in force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headway.cli.journals import write_text
+from headway.cluster.units import format_bytes, format_time, parse_bytes
+from headway.collectives.plan import Collective
+from headway.errors import UsageError
+from headway.lab.files import load_scenario
+from headway.sim.collective import Execution
+from headway.sim.compare import CHOSEN, ONLY_ALL_REDUCE, PLANS, Compared, check_asked
+from headway.sim.compare import compare as compared
+
+SIZES = "1MB,16MB"
+PLAIN_WIDTH = 160  # columns where the output is no terminal
+
+
+def compare(
+    scenarios: Annotated[list[str], typer.Argument(metavar="SCENARIO...", help="Shipped scenarios' names, or files.")],
+    plans: Annotated[str | None, typer.Option(help=f"Of {', '.join(PLANS)}; default: all that fit.")] = None,
+    sizes: Annotated[str, typer.Option(help="Sizes of the whole vector, with commas between.")] = SIZES,
+    collective: Annotated[Collective, typer.Option(help="What is computed.")] = Collective.ALL_REDUCE,
+    execution: Annotated[Execution, typer.Option(help="How plans are carried out.")] = Execution.PIECES,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write it as JSON too.")] = None,
+) -> None:
+    """Predict and simulate one operation of each plan on each scenario, with all its events in force.
+
+    One rank on each host; a scenario's own jobs do not run.
+    """
+    asked = _names(plans) if plans is not None else _fitting(collective)
+    check_asked(asked, collective)
+    sizes_bytes = [parse_bytes(size, where="--sizes") for size in sizes.split(",")]
+    if min(sizes_bytes) <= 0:
+        raise UsageError("must be above 0", where="--sizes")
+    rows: list[Compared] = []
+    for scenario in [load_scenario(name) for name in scenarios]:
+        hosts = len(scenario.host_names)
+        if collective in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER) and any(s % hosts for s in sizes_bytes):
+            raise UsageError(f"must divide by the {hosts} ranks of {scenario.name}", where="--sizes")
+        mine = list(compared(scenario, asked, collective, sizes_bytes, execution=execution))
+        words = "; ".join(e.what(name) for e in scenario.events for name in scenario.targets_of(e)) or "idle"
+        print(f"{scenario.name}: {hosts} hosts, {collective.value}, {execution.value}; {words}")
+        console = Console(highlight=False)
+        (console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False)).print(table(mine))
+        rows += mine
+    if json_file is not None:
+        write_text(json_file, comparison_json(rows, collective, execution))
+
+
+def table(rows: Sequence[Compared]) -> Table:
+    """One line per plan, in groups of one size; the fastest simulated plan of a group has a star."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    made.add_column("size", justify="right", no_wrap=True)
+    made.add_column("", no_wrap=True)
+    made.add_column("plan")
+    for name in ("predicted", "simulated", "algbw MB/s", "limit %"):
+        made.add_column(name, justify="right", no_wrap=True)
+    made.add_column("bottleneck by prediction")
+    made.add_column("busiest when simulated")
+    for before, row in zip((None, *rows), rows, strict=False):
+        fresh = before is None or before.size_bytes != row.size_bytes
+        if fresh and before is not None:
+            made.add_row()
+        made.add_row(
+            _size(row.size_bytes) if fresh else "",
+            "*" if row.best else "",
+            row.plan if row.asked not in CHOSEN else f"{row.asked}: {row.plan}",
+            format_time(row.predicted_s),
+            format_time(row.simulated_s),
+            f"{row.algbw_Bps / 1e6:.2f}",
+            f"{100 * row.limit:.1f}",
+            row.bottleneck,
+            row.busiest,
+        )
+    return made
+
+
+def comparison_json(rows: Sequence[Compared], collective: Collective, execution: Execution) -> str:
+    """All of it for programs: seconds, bytes, bytes per second."""
+    found = [{**asdict(row), "algbw_Bps": row.algbw_Bps, "limit": row.limit} for row in rows]
+    return json.dumps({"collective": collective.value, "execution": execution.value, "rows": found}, indent=1)
+
+
+def _size(size_bytes: int) -> str:
+    """As people typed it: 16MB is shown as 16 MB, 16MiB as 16 MiB."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size_bytes >= factor and size_bytes * 1000 % factor == 0:
+            return f"{size_bytes / factor:g} {unit}"
+    return format_bytes(size_bytes)
+
+
+def _names(given: str) -> list[str]:
+    names = [name.strip() for name in given.split(",")]
+    if len(set(names)) < len(names):
+        raise UsageError("names a plan twice", where="--plans")
+    return names
+
+
+def _fitting(collective: Collective) -> list[str]:
+    if collective in (Collective.BROADCAST, Collective.REDUCE):
+        return list(CHOSEN)
+    return [name for name in PLANS if collective is Collective.ALL_REDUCE or name not in ONLY_ALL_REDUCE]
