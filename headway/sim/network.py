@@ -31,9 +31,25 @@ Callback = Callable[[], None]
 
 
 class Flow:
-    """One flow on its way. Made by `Network.start`."""
+    """One flow on its way. Made by `Network.start`.
 
-    __slots__ = ("cap_Bps", "final_bytes", "latency_s", "marks", "on_done", "on_sent", "size_bytes", "slot")
+    Attributes:
+        latency_s: of its route when it began.
+        began_s, ended_s: on the clock; the end is infinite while it runs.
+    """
+
+    __slots__ = (
+        "began_s",
+        "cap_Bps",
+        "ended_s",
+        "final_bytes",
+        "latency_s",
+        "marks",
+        "on_done",
+        "on_sent",
+        "size_bytes",
+        "slot",
+    )
 
     def __init__(
         self, slot: int, size_bytes: float, latency_s: float, on_sent: Callback | None, on_done: Callback | None
@@ -44,6 +60,8 @@ class Flow:
         self.on_sent = on_sent
         self.on_done = on_done
         self.final_bytes = 0.0
+        self.began_s = 0.0
+        self.ended_s = float("inf")
         self.cap_Bps = float("inf")
         self.marks: deque[tuple[float, Callback]] = deque()
 
@@ -118,6 +136,7 @@ class Network:
         latency_s = sum(self._latency_s[link] for link in route)
         slot = self._slot(len(route))
         flow = Flow(slot, size_bytes, latency_s, on_sent, on_done)
+        flow.began_s = self.loop.now_s
         self._advance_bytes()
         self._flows[slot] = flow
         self._route[slot, : len(route)] = route
@@ -169,9 +188,22 @@ class Network:
 
     def full(self, link: int) -> bool:
         """Whether the flows leave nothing of a link, as of the last time that everything had settled."""
-        on_it = self._active & ((self._route == link) & (np.arange(self._route.shape[1]) < self._hops[:, None])).any(1)
-        used_Bps = float(self._rate_Bps[on_it].sum())
-        return used_Bps >= float(self._capacity_Bps[link]) * (1 - FULL)
+        return bool(self.use()[0][link])
+
+    def use(self) -> tuple[npt.NDArray[np.bool_], Ints]:
+        """Of each link: whether it is full, and how many flows are on it, as of the last settling."""
+        links = len(self._capacity_Bps)
+        active = np.flatnonzero(self._active)
+        used_Bps, flows = np.zeros(links), np.zeros(links, dtype=np.int64)
+        for hop in range(self._route.shape[1]):
+            on = active[self._hops[active] > hop]
+            used_Bps += np.bincount(self._route[on, hop], weights=self._rate_Bps[on], minlength=links)
+            flows += np.bincount(self._route[on, hop], minlength=links)
+        return (flows > 0) & (used_Bps >= self._capacity_Bps * (1 - FULL)), flows
+
+    def links_of(self, flow: Flow) -> tuple[int, ...]:
+        """A running flow's links, in order; empty for one that has ended."""
+        return () if flow.ended else tuple(self._route[flow.slot, : self._hops[flow.slot]].tolist())
 
     def set_weight(self, flow: Flow, weight: float) -> None:
         """Give a running flow another weight."""
@@ -310,6 +342,7 @@ class Network:
 
     def _release(self, flow: Flow) -> None:
         slot, flow.slot = flow.slot, -1
+        flow.ended_s = self.loop.now_s
         self._flows[slot] = None
         self._active[slot] = False
         self._rate_Bps[slot] = 0.0
