@@ -162,6 +162,24 @@ def parse_trace(data: bytes, *, where: str) -> Trace:
     return Trace(where, tuple(nodes), groups)
 
 
+def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
+    """Process groups from a JSON file, {"1": [0, 1, 2], ...}. UsageError names the file and the group."""
+    try:
+        data: object = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError((error.strerror or "cannot be read").lower(), where=str(path)) from None
+    except json.JSONDecodeError as error:
+        raise UsageError(error.msg, where=f"{path}:{error.lineno}") from None
+    except (RecursionError, ValueError) as error:
+        raise UsageError(str(error), where=str(path)) from None
+    if not isinstance(data, dict):
+        raise UsageError("is no object of groups and their NPUs", where=str(path))
+    for name, npus in data.items():
+        if not isinstance(npus, list) or not all(type(npu) is int and npu >= 0 for npu in npus):
+            raise UsageError("must be a list of NPUs", where=f"{path}: {name}")
+    return {str(name): tuple(npus) for name, npus in data.items()}
+
+
 def _check_version(data: bytes, start: int, end: int) -> None:
     older = f"begins with no GlobalMetadata of schema {SCHEMA}: an older schema, or no trace"
     for each in fields(data, start, end):
