@@ -17,7 +17,7 @@ from typing import Literal
 from headway.errors import UsageError
 from headway.sim.formats.htsim import Failure, integer, read_text, tokens
 
-START_UNITS_S = {"ps": 1e-12, "us": 1e-6}
+STARTS_PER_SECOND = {"ps": 1e12, "us": 1e6}
 """What a bare `start` counts. Picoseconds in what htsim reads today, microseconds in what its `save` writes, in files
 of before that change, and for the UEC program's reused connections (`msg`) and the Swift program."""
 MOST_CONNECTIONS = 5_000_000
@@ -103,7 +103,7 @@ def parse_connections(text: str, *, where: str, start_unit: Literal["ps", "us"] 
     for line, words in tokens(text):
         place, first = f"{where}:{line}", words[0]
         if "->" in first:
-            connections.append(_connection(words, line, place, START_UNITS_S[start_unit]))
+            connections.append(_connection(words, line, place, STARTS_PER_SECOND[start_unit]))
             if len(connections) > MOST_CONNECTIONS:
                 raise UsageError(f"more than {MOST_CONNECTIONS} connections", where=place)
         elif first == "trigger":
@@ -157,7 +157,7 @@ def _integers(fields: Mapping[str, str], place: str, *names: str) -> list[int]:
     return [integer(fields[name], f"{place}: {name}") if name in fields else 0 for name in names]
 
 
-def _connection(words: Sequence[str], line: int, place: str, start_unit_s: float) -> Connection:
+def _connection(words: Sequence[str], line: int, place: str, per_second: float) -> Connection:
     ends = words[0].split("->")
     if len(ends) != 2:
         raise UsageError(f"{words[0][:40]!r} is no connection", where=place, hint="write for example 0->1")
@@ -179,7 +179,7 @@ def _connection(words: Sequence[str], line: int, place: str, start_unit_s: float
     if "start" in fields:
         if not _NUMBER.fullmatch(fields["start"]):
             raise UsageError(f"{fields['start'][:40]!r} is not a number", where=f"{place}: start", hint=_HINT)
-        start_s = float(fields["start"]) * start_unit_s
+        start_s = float(fields["start"]) / per_second
     size, number, trigger, send, recv, _ = _integers(
         fields, place, "size", "id", "trigger", "send_done_trigger", "recv_done_trigger", "prio"
     )
