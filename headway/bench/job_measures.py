@@ -14,7 +14,7 @@ from headway.sim.result import IterationResult, JobResult, OperationResult
 
 
 def job_result(
-    job: Job, hosts: Sequence[str], told: Mapping[int, Sequence[IterationTold]], plans: Sequence[str],
+    job: Job, hosts: Sequence[str], told: Mapping[int, Sequence[IterationTold]], plans: Mapping[int, str],
     limits_s: Sequence[float],
 ) -> JobResult:  # fmt: skip
     """The iterations that every rank has ended.
@@ -23,7 +23,7 @@ def job_result(
         job: its loop.
         hosts: rank -> name of its host.
         told: rank -> its iterations in order; of every rank that has a part in the loop.
-        plans: names of the plans of the job's collectives, in order; where it is shorter, "" is taken.
+        plans: number of the group's operation (sends have none) -> name of its plan; others get "".
         limits_s: least time of each phase of the loop.
     """
     iterations: list[IterationResult] = []
@@ -39,7 +39,7 @@ def job_result(
                 continue
             plan = ""
             if phase.kind != "send":
-                plan = plans[collectives] if collectives < len(plans) else ""
+                plan = plans.get(collectives, "")
                 collectives += 1
             among = [ranks[rank] for rank in ((phase.src, phase.dst) if phase.kind == "send" else ranks)]
             operations.append(

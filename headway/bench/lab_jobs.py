@@ -177,18 +177,17 @@ class _Board:
             hosts = mine[0].hosts
             names = [self._lab.hosts[host].name for host in hosts]
             told = {rank: self._told[name, rank] for name, rank in self._busy if name == job.name}
-            plans = [] if journals is None else _plans(_journal(journals, job.name))
+            plans = {} if journals is None else _plans(_journal(journals, job.name))
             cluster = cluster_of(scenario, host_of=hosts)
             limits_s = [phase_limit_s(phase, cluster) for phase in job.loop]
             found[job.name] = job_result(job, names, told, plans, limits_s)
         return found
 
 
-def _plans(journal: Path) -> Sequence[str]:
-    """Plan of each of the group's operations, in order."""
+def _plans(journal: Path) -> Mapping[int, str]:
+    """Number of an operation of the group -> its plan. Small operations are not journalled, nor is gloo's work."""
     try:
         records = JournalTail(journal).new_records()
     except (UsageError, UnicodeDecodeError) as error:
         raise HeadwayError(f"a job's journal cannot be read: {error}") from None
-    operations = [record for record in records if isinstance(record, OperationRecord)]
-    return [record.plan for record in sorted(operations, key=lambda record: record.operation)]
+    return {record.operation: record.plan for record in records if isinstance(record, OperationRecord)}
