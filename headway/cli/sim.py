@@ -25,7 +25,11 @@ from headway.sim.collective import Execution
 from headway.sim.formats.astra_network import fabric_of, read_network
 from headway.sim.run import Simulation, with_default_job
 
-PARTS: dict[str, str] = {}
+PARTS: dict[str, str] = {
+    "trace": "headway.cli.sim_trace:trace",
+    "sweep": "headway.cli.sim_sweep:sweep",
+    "compare": "headway.cli.sim_compare:compare",
+}
 """Other verbs: the module and the function in it."""
 
 SIZE = "16MB"

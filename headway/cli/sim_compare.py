@@ -94,7 +94,7 @@ def comparison_json(rows: Sequence[Compared], collective: Collective, execution:
 def _size(size_bytes: int) -> str:
     """As people typed it: 16MB is shown as 16 MB, 16MiB as 16 MiB."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size_bytes >= factor and size_bytes * 1000 % factor == 0:
+        if size_bytes >= factor and round(float(f"{size_bytes / factor:g}") * factor) == size_bytes:
             return f"{size_bytes / factor:g} {unit}"
     return format_bytes(size_bytes)
 
