@@ -1,8 +1,10 @@
 """Flows on a fabric as fluids: at every instant each has its max-min fair rate, and it ends when its bytes are gone.
 
 Rates are exact between events: they change only when a flow begins or ends or when somebody changes a capacity, a
-weight or a cap, and are solved anew once for everything that happens at one instant (see `maxmin`). A flow's last
-byte leaves when its bytes are gone (`on_sent`) and arrives one route latency later (`on_done`).
+weight or a cap, and are solved anew once for everything that happens at one instant, for the flows whose rates can
+change (see `maxmin`). A flow's bytes are worked out when its rate changes, never in steps. Its last byte leaves when
+its bytes are gone (`on_sent`) and arrives one route latency later (`on_done`). Flows that are due at one instant are
+called in the order of their start.
 """
 
 from __future__ import annotations
@@ -14,27 +16,33 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.errors import HeadwayError
+from headway.sim import flows as rows
 from headway.sim.fabric import Fabric
 from headway.sim.loop import Loop
 from headway.sim.loss import either, tcp_limit_Bps
-from headway.sim.maxmin import Floats, Ints, fill, least_time, move
+from headway.sim.maxmin import sent_bytes
+from headway.sim.realism import IDEAL, Realism, SlowStart, Sources
+from headway.sim.tables import POPPED, Tables
 
-FIRST_SLOTS = 256
-SAME_INSTANT = 1e-13
-"""Ends that differ by less than this part of the clock are one event: rounding makes them differ."""
-
-TINY_S = 1e-12
 FULL = 1e-9
 """A link is full when less than this part of it is left."""
 
+MOST_ROUTES = 200_000
+"""Routes remembered, so that a fabric need not work them out for every flow. About 300 bytes each."""
+
+INF = float("inf")
+
 Callback = Callable[[], None]
+Route = npt.NDArray[np.int64]
 
 
 class Flow:
     """One flow on its way. Made by `Network.start`.
 
     Attributes:
-        latency_s: of its route when it began.
+        size_bytes: how much it has to send, or had.
+        latency_s: of its route, one way, when it began.
+        cap_Bps: the most it takes by its owner's wish.
         began_s, ended_s: on the clock; the end is infinite while it runs.
     """
 
@@ -47,23 +55,41 @@ class Flow:
         "marks",
         "on_done",
         "on_sent",
+        "route",
         "size_bytes",
         "slot",
+        "src",
+        "weight",
+        "window_Bps",
     )
 
     def __init__(
-        self, slot: int, size_bytes: float, latency_s: float, on_sent: Callback | None, on_done: Callback | None
+        self,
+        slot: int,
+        src: int,
+        route: Route,
+        latency_s: float,
+        size_bytes: float,
+        weight: float,
+        cap_Bps: float,
+        began_s: float,
+        on_sent: Callback | None,
+        on_done: Callback | None,
     ) -> None:
         self.slot = slot
-        self.size_bytes = size_bytes
+        self.src = src
+        self.route = route
         self.latency_s = latency_s
+        self.size_bytes = size_bytes
+        self.weight = weight
+        self.cap_Bps = cap_Bps
+        self.window_Bps = INF
+        self.began_s = began_s
+        self.ended_s = INF
         self.on_sent = on_sent
         self.on_done = on_done
         self.final_bytes = 0.0
-        self.began_s = 0.0
-        self.ended_s = float("inf")
-        self.cap_Bps = float("inf")
-        self.marks: deque[tuple[float, Callback]] = deque()
+        self.marks: deque[tuple[float, Callback]] | None = None
 
     @property
     def ended(self) -> bool:
@@ -77,31 +103,21 @@ class Network:
     Args:
         loop: the clock.
         fabric: what the flows run over.
+        realism: corrections to the fluid model; none unless given.
     """
 
-    def __init__(self, loop: Loop, fabric: Fabric) -> None:
+    def __init__(self, loop: Loop, fabric: Fabric, realism: Realism = IDEAL) -> None:
         self.loop = loop
         self.fabric = fabric
-        self._capacity_Bps: Floats = np.array([link.capacity_Bps for link in fabric.links], dtype=np.float64)
+        self.realism = realism
+        self._nominal_Bps = [link.capacity_Bps for link in fabric.links]
         self._latency_s = [link.latency_s for link in fabric.links]
-        self._loss = [0.0] * len(fabric.links)
-        self._loses = False
-        self._carried_bytes: Floats = np.zeros(len(fabric.links))
-        self._flows: list[Flow | None] = [None] * FIRST_SLOTS
-        self._free = list(range(FIRST_SLOTS - 1, -1, -1))
-        self._route: Ints = np.zeros((FIRST_SLOTS, 2), dtype=np.int64)
-        self._hops: Ints = np.zeros(FIRST_SLOTS, dtype=np.int64)
-        self._weight: Floats = np.ones(FIRST_SLOTS)
-        self._cap_Bps: Floats = np.full(FIRST_SLOTS, np.inf)
-        self._class: Ints = np.zeros(FIRST_SLOTS, dtype=np.int64)
-        self._left_bytes: Floats = np.zeros(FIRST_SLOTS)
-        self._mark_left_bytes: Floats = np.full(FIRST_SLOTS, np.inf)
-        self._rate_Bps: Floats = np.zeros(FIRST_SLOTS)
-        self._active: npt.NDArray[np.bool_] = np.zeros(FIRST_SLOTS, dtype=np.bool_)
-        self._since_s = 0.0
-        self._changed = False
-        self._moved = False
-        self._next_s = float("inf")
+        self._loss: dict[int, float] = {}
+        self._sources = Sources()
+        self._routes: dict[tuple[int, int, int], tuple[Route, float]] = {}
+        self._tables = Tables.of(self._nominal_Bps)
+        self._flows: list[Flow | None] = []
+        self._look_at_tables()
         loop.add_source(self)
 
     def start(
@@ -114,7 +130,7 @@ class Network:
         route: Sequence[int] | None = None,
         weight: float = 1.0,
         priority: int = 0,
-        cap_Bps: float = float("inf"),
+        cap_Bps: float = INF,
         on_sent: Callback | None = None,
         on_done: Callback | None = None,
     ) -> Flow:
@@ -129,45 +145,46 @@ class Network:
             on_sent: called when the last byte has left.
             on_done: called when the last byte has arrived.
         """
-        if not size_bytes >= 0 or not 0 < weight < float("inf") or not cap_Bps > 0:
+        if not size_bytes >= 0 or not 0 < weight < INF or not cap_Bps > 0:
             raise HeadwayError(f"a flow of {size_bytes} bytes, weight {weight}, cap {cap_Bps} cannot be")
-        if route is None:
-            route = self.fabric.router.route(src, dst, key)
-        latency_s = sum(self._latency_s[link] for link in route)
-        slot = self._slot(len(route))
-        flow = Flow(slot, size_bytes, latency_s, on_sent, on_done)
-        flow.began_s = self.loop.now_s
-        self._advance_bytes()
+        links, latency_s = self._way(src, dst, key) if route is None else self._measured(route)
+        self._make_room(len(links))
+        flow = Flow(-1, src, links, latency_s, size_bytes, weight, cap_Bps, self.loop.now_s, on_sent, on_done)
+        if self.realism.slow_start is not None:
+            self._start_slowly(flow, self.realism.slow_start)
+        tables = self._tables
+        flow.slot = slot = rows.begin(
+            tables.flows,
+            tables.uses,
+            tables.queues,
+            tables.links,
+            tables.state,
+            self.loop.now_s,
+            links,
+            size_bytes,
+            weight,
+            self._limit_Bps(flow),
+            priority,
+        )
         self._flows[slot] = flow
-        self._route[slot, : len(route)] = route
-        self._hops[slot] = len(route)
-        self._weight[slot] = weight
-        flow.cap_Bps = cap_Bps
-        self._cap_Bps[slot] = min(cap_Bps, self._loss_limit_Bps(flow))
-        self._class[slot] = priority
-        self._left_bytes[slot] = size_bytes
-        self._mark_left_bytes[slot] = np.inf
-        self._rate_Bps[slot] = 0.0
-        self._active[slot] = True
-        self._changed = True
+        if self.realism.incast > 0 and len(links):
+            self._sources.add(int(links[-1]), src)
+            self._set_effective(int(links[-1]))
         return flow
 
     def stop(self, flow: Flow) -> None:
         """End a flow early; nothing is called. Harmless when it has ended."""
-        if not flow.ended:
-            flow.final_bytes = self.sent_bytes(flow)
-            self._release(flow)
+        if flow.slot >= 0:
+            self._end(flow, whole=False)
 
     def extend(self, flow: Flow, more_bytes: float) -> None:
         """Give a running flow more to send; it ends when that has left too. Its rate stays."""
-        if flow.ended or not more_bytes >= 0:
+        if flow.slot < 0 or not more_bytes >= 0:
             raise HeadwayError(
                 f"{more_bytes} more bytes cannot be given to this flow: it has ended, or they are below 0"
             )
-        self._advance_bytes()
         flow.size_bytes += more_bytes
-        self._left_bytes[flow.slot] += more_bytes
-        self._moved = True
+        self._aim(flow)
 
     def on_bytes(self, flow: Flow, sent_bytes: float, callback: Callback) -> None:
         """Call `callback` at the instant when `sent_bytes` of the flow have left it: at this instant if they have.
@@ -175,206 +192,216 @@ class Network:
         Several per flow; those of one instant come before `on_sent`, those of one byte in the order set. A flow that
         is stopped, or ends with fewer bytes, calls no more.
         """
-        if flow.ended:
+        if flow.slot < 0:
             raise HeadwayError(f"nothing can be called at byte {sent_bytes}: the flow has ended")
+        if flow.marks is None:
+            flow.marks = deque()
         marks = flow.marks
         at = len(marks)
         while at and marks[at - 1][0] > sent_bytes:
             at -= 1
         marks.insert(at, (sent_bytes, callback))
         if at == 0:
-            self._advance_bytes()
-            self._set_mark(flow)
-
-    def full(self, link: int) -> bool:
-        """Whether the flows leave nothing of a link, as of the last time that everything had settled."""
-        return bool(self.use()[0][link])
-
-    def use(self) -> tuple[npt.NDArray[np.bool_], Ints]:
-        """Of each link: whether it is full, and how many flows are on it, as of the last settling."""
-        links = len(self._capacity_Bps)
-        active = np.flatnonzero(self._active)
-        used_Bps, flows = np.zeros(links), np.zeros(links, dtype=np.int64)
-        for hop in range(self._route.shape[1]):
-            on = active[self._hops[active] > hop]
-            used_Bps += np.bincount(self._route[on, hop], weights=self._rate_Bps[on], minlength=links)
-            flows += np.bincount(self._route[on, hop], minlength=links)
-        return (flows > 0) & (used_Bps >= self._capacity_Bps * (1 - FULL)), flows
-
-    def links_of(self, flow: Flow) -> tuple[int, ...]:
-        """A running flow's links, in order; empty for one that has ended."""
-        return () if flow.ended else tuple(self._route[flow.slot, : self._hops[flow.slot]].tolist())
+            self._aim(flow)
 
     def set_weight(self, flow: Flow, weight: float) -> None:
         """Give a running flow another weight."""
-        self._change(flow, self._weight, weight)
+        if not 0 < weight < INF:
+            raise HeadwayError(f"a flow's weight of {weight} cannot be")
+        flow.weight = weight
+        self._change(flow)
 
     def set_cap(self, flow: Flow, cap_Bps: float) -> None:
         """Give a running flow another cap, bytes per second."""
-        if not flow.ended:
-            self._change(flow, self._cap_Bps, min(cap_Bps, self._loss_limit_Bps(flow)))
-            flow.cap_Bps = cap_Bps
+        if not cap_Bps > 0:
+            raise HeadwayError(f"a flow's cap of {cap_Bps} cannot be")
+        flow.cap_Bps = cap_Bps
+        self._change(flow)
 
     def rate_Bps(self, flow: Flow) -> float:
         """Its rate, as of the last time that everything had settled."""
-        return 0.0 if flow.ended else float(self._rate_Bps[flow.slot])
+        return 0.0 if flow.slot < 0 else float(self._rate_Bps[flow.slot])
 
     def sent_bytes(self, flow: Flow) -> float:
         """How much of it has left by now."""
-        if flow.ended:
+        if flow.slot < 0:
             return flow.final_bytes
-        self._advance_bytes()
-        return flow.size_bytes - float(self._left_bytes[flow.slot])
+        return float(sent_bytes(self._tables.flows, flow.slot, self.loop.now_s))
 
     def capacity_Bps(self, link: int) -> float:
-        """Of a link, now."""
-        return float(self._capacity_Bps[link])
+        """Of a link, now; without what `realism` takes."""
+        return self._nominal_Bps[link]
 
     def set_capacity(self, link: int, capacity_Bps: float) -> None:
         """Change a link's capacity from this instant; 0 stops what uses it."""
-        if not 0 <= capacity_Bps < float("inf"):
+        if not 0 <= capacity_Bps < INF:
             raise HeadwayError(f"{self.fabric.links[link].name}: capacity {capacity_Bps} cannot be")
-        if capacity_Bps != self._capacity_Bps[link]:
-            self._advance_bytes()
-            self._capacity_Bps[link] = capacity_Bps
-            self._changed = True
+        self._nominal_Bps[link] = capacity_Bps
+        self._set_effective(link)
 
     def set_latency(self, link: int, latency_s: float) -> None:
         """Change a link's latency for flows that begin from now on."""
         self._latency_s[link] = latency_s
+        self._routes.clear()
 
     def set_loss(self, link: int, loss: float) -> None:
         """Let a link lose that part of its packets, 0 to 1: flows over it get at most `loss.tcp_limit_Bps`."""
         if not 0 <= loss < 1:
             raise HeadwayError(f"{self.fabric.links[link].name}: a loss of {loss} cannot be")
-        if loss != self._loss[link]:
+        if loss != self._loss.get(link, 0.0):
             self._loss[link] = loss
-            self._loses = any(self._loss)
-            for flow in self._flows:
-                if flow is not None and link in self._route[flow.slot, : self._hops[flow.slot]]:
-                    self.set_cap(flow, flow.cap_Bps)
+            if not loss:
+                del self._loss[link]
+            tables = self._tables
+            for slot in rows.flows_on(tables.uses, tables.queues, tables.links, link):
+                flow = self._flows[slot]
+                assert flow is not None
+                self._change(flow)
 
     def carried_bytes(self, link: int) -> float:
         """What a link has carried so far."""
-        self._advance_bytes()
-        return float(self._carried_bytes[link])
+        tables = self._tables
+        return float(rows.carried_bytes(tables.flows, tables.uses, tables.queues, tables.links, self.loop.now_s, link))
+
+    def full(self, link: int) -> bool:
+        """Whether the flows leave nothing of a link, as of the last time that everything had settled."""
+        used_Bps, flows = rows.use(self._tables.queues, self._tables.links, link)
+        return bool(flows > 0 and used_Bps >= self._tables.links["capacity_Bps"][link] * (1 - FULL))
+
+    def use(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Of each link: whether it is full, and how many flows are on it, as of the last settling."""
+        used_Bps, flows = rows.use_of_all(self._tables.queues, self._tables.links)
+        return (flows > 0) & (used_Bps >= self._tables.links["capacity_Bps"] * (1 - FULL)), flows
+
+    def links_of(self, flow: Flow) -> tuple[int, ...]:
+        """A running flow's links, in order; empty for one that has ended."""
+        return () if flow.slot < 0 else tuple(flow.route.tolist())
+
+    @property
+    def flows(self) -> int:
+        """How many run."""
+        return int(self._tables.state["flows"][0])
+
+    @property
+    def solved(self) -> int:
+        """Rates of single flows worked out so far, for the cost per event."""
+        return int(self._tables.state["solved"][0])
 
     def settle(self) -> float:
-        """Solve the rates if anything changed, and say when the next flow ends. For the loop."""
-        if self._changed:
-            self._changed = False
-            active = np.flatnonzero(self._active)
-            left_Bps = self._capacity_Bps.copy()
-            fill(active, self._route, self._hops, self._weight, self._cap_Bps, self._class, left_Bps, self._rate_Bps)
-            self._moved = True
-        if self._moved:
-            self._moved = False
-            self._next_s = self.loop.now_s + float(
-                least_time(self._active, self._left_bytes, self._mark_left_bytes, self._rate_Bps)
-            )
-        return self._next_s
+        """Solve the rates if anything changed, and say when the next flow is due. For the loop."""
+        tables = self._tables
+        return float(rows.settle(tables.flows, tables.uses, tables.queues, tables.links, tables.state, self.loop.now_s))
 
     def advance(self) -> None:
-        """End the flows whose bytes are gone. For the loop."""
-        self._advance_bytes()
-        active = np.flatnonzero(self._active)
-        slack_bytes = self._rate_Bps[active] * (SAME_INSTANT * max(self.loop.now_s, TINY_S))
-        least = np.minimum(self._left_bytes[active], self._mark_left_bytes[active])
-        due = [self._flows[slot] for slot in active[least <= slack_bytes]]
-        self._moved = True
-        for flow in due:
+        """Let happen what is due of the flows. For the loop."""
+        tables = self._tables
+        count = rows.take_due(tables.flows, tables.state, self.loop.now_s)
+        for flow in [self._flows[slot] for slot in tables.flows["ready"][:count].tolist()]:
             assert flow is not None
             self._let_happen(flow)
 
     def _let_happen(self, flow: Flow) -> None:
-        slack_bytes = SAME_INSTANT * max(self.loop.now_s, TINY_S) * self.rate_Bps(flow)
-        while flow.marks and not flow.ended and self._mark_left_bytes[flow.slot] <= slack_bytes:
-            callback = flow.marks.popleft()[1]
-            self._set_mark(flow)
-            callback()
-        if flow.ended or self._left_bytes[flow.slot] > slack_bytes:
-            return
-        flow.final_bytes = flow.size_bytes
-        self._release(flow)
-        if flow.on_sent is not None:
-            flow.on_sent()
-        if flow.on_done is not None:
-            if flow.latency_s > 0:
-                self.loop.after(flow.latency_s, flow.on_done)
+        """Marks, then the end, of a flow that was due; unless a callback takes it back, and it is due anew or never."""
+        marks = flow.marks
+        while flow.slot >= 0 and self._place[flow.slot] == POPPED:
+            if marks and self._reaches(flow, marks[0][0]):
+                callback = marks.popleft()[1]
+                self._mark_bytes[flow.slot] = marks[0][0] if marks else INF
+                callback()
+            elif self._reaches(flow, flow.size_bytes):
+                self._end(flow, whole=True)
+                if flow.on_sent is not None:
+                    flow.on_sent()
+                if flow.on_done is not None:
+                    if flow.latency_s > 0:
+                        self.loop.after(flow.latency_s, flow.on_done)
+                    else:
+                        flow.on_done()
             else:
-                flow.on_done()
+                self._aim(flow)
 
-    def _set_mark(self, flow: Flow) -> None:
-        sent_bytes = flow.size_bytes - float(self._left_bytes[flow.slot])
-        self._mark_left_bytes[flow.slot] = flow.marks[0][0] - sent_bytes if flow.marks else np.inf
-        self._moved = True
+    def _reaches(self, flow: Flow, target_bytes: float) -> bool:
+        return bool(rows.reaches(self._tables.flows, self.loop.now_s, flow.slot, target_bytes))
 
-    def _loss_limit_Bps(self, flow: Flow) -> float:
-        if not self._loses:
-            return float("inf")
-        route = self._route[flow.slot, : self._hops[flow.slot]]
-        return tcp_limit_Bps(either(self._loss[link] for link in route), flow.latency_s)
-
-    def _change(self, flow: Flow, values: Floats, value: float) -> None:
-        if not value > 0:
-            raise HeadwayError(f"a flow's weight or cap of {value} cannot be")
-        if not flow.ended and values[flow.slot] != value:
-            self._advance_bytes()
-            values[flow.slot] = value
-            self._changed = True
-
-    def _advance_bytes(self) -> None:
-        """Bring the bytes of all flows up to now."""
-        passed_s = self.loop.now_s - self._since_s
-        if passed_s <= 0:
-            return
-        self._since_s = self.loop.now_s
-        move(
-            passed_s,
-            self._active,
-            self._rate_Bps,
-            self._left_bytes,
-            self._mark_left_bytes,
-            self._route,
-            self._hops,
-            self._carried_bytes,
-        )
-
-    def _release(self, flow: Flow) -> None:
+    def _end(self, flow: Flow, *, whole: bool) -> None:
         slot, flow.slot = flow.slot, -1
-        flow.ended_s = self.loop.now_s
+        tables = self._tables
+        flow.final_bytes = rows.end(
+            tables.flows, tables.uses, tables.queues, tables.links, tables.state, self.loop.now_s, slot, whole
+        )
         self._flows[slot] = None
-        self._active[slot] = False
-        self._rate_Bps[slot] = 0.0
-        self._free.append(slot)
-        self._changed = True
+        flow.ended_s = self.loop.now_s
+        if self.realism.incast > 0 and len(flow.route):
+            self._sources.remove(int(flow.route[-1]), flow.src)
+            self._set_effective(int(flow.route[-1]))
 
-    def _slot(self, hops: int) -> int:
-        slots, width = self._route.shape
-        if hops > width:
-            wider = np.zeros((slots, hops), dtype=np.int64)
-            wider[:, :width] = self._route
-            self._route = wider
-        if not self._free:
-            self._grow(2 * slots)
-        return self._free.pop()
+    def _aim(self, flow: Flow) -> None:
+        mark_bytes = flow.marks[0][0] if flow.marks else INF
+        tables = self._tables
+        rows.aim(tables.flows, tables.state, self.loop.now_s, flow.slot, flow.size_bytes, mark_bytes)
 
-    def _grow(self, slots: int) -> None:
-        old = len(self._flows)
-        self._flows += [None] * (slots - old)
-        self._free = list(range(slots - 1, old - 1, -1))
-        for name in (
-            "_route",
-            "_hops",
-            "_weight",
-            "_cap_Bps",
-            "_class",
-            "_left_bytes",
-            "_mark_left_bytes",
-            "_rate_Bps",
-            "_active",
-        ):
-            array = getattr(self, name)
-            larger = np.zeros((slots, *array.shape[1:]), dtype=array.dtype)
-            larger[:old] = array
-            setattr(self, name, larger)
+    def _change(self, flow: Flow) -> None:
+        if flow.slot >= 0:
+            rows.change(self._tables.flows, self._tables.state, flow.slot, flow.weight, self._limit_Bps(flow))
+
+    def _limit_Bps(self, flow: Flow) -> float:
+        limit_Bps = min(flow.cap_Bps, flow.window_Bps)
+        if self._loss:
+            loss = either(self._loss.get(link, 0.0) for link in flow.route.tolist())
+            limit_Bps = min(limit_Bps, tcp_limit_Bps(loss, flow.latency_s))
+        return limit_Bps
+
+    def _start_slowly(self, flow: Flow, slow_start: SlowStart) -> None:
+        rtt_s = slow_start.rtt_s(flow.latency_s)
+        flow.window_Bps = slow_start.first_cap_Bps(flow.latency_s)
+
+        def one_round_trip_later() -> None:
+            if flow.slot >= 0:
+                binds = self.rate_Bps(flow) >= flow.window_Bps * (1 - FULL)
+                flow.window_Bps = 2 * flow.window_Bps if binds else INF
+                self._change(flow)
+                if binds:
+                    self.loop.after(rtt_s, one_round_trip_later)
+
+        if len(flow.route):
+            self.loop.after(rtt_s, one_round_trip_later)
+        else:
+            flow.window_Bps = INF
+
+    def _set_effective(self, link: int) -> None:
+        """Give the solver a link's capacity after incast."""
+        capacity_Bps = self._nominal_Bps[link]
+        if self.realism.incast > 0:
+            capacity_Bps *= self.realism.incast_part(self._sources.count(link))
+        rows.change_capacity(self._tables.queues, self._tables.links, self._tables.state, link, capacity_Bps)
+
+    def _way(self, src: int, dst: int, key: int) -> tuple[Route, float]:
+        found = self._routes.get((src, dst, key))
+        if found is None:
+            if len(self._routes) >= MOST_ROUTES:
+                self._routes.clear()
+            found = self._routes[src, dst, key] = self._measured(self.fabric.router.route(src, dst, key))
+        return found
+
+    def _measured(self, route: Sequence[int]) -> tuple[Route, float]:
+        return np.array(route, dtype=np.int64), sum(self._latency_s[link] for link in route)
+
+    def _make_room(self, hops: int) -> None:
+        tables = self._tables
+        if hops > tables.width:
+            tables.wider(hops)
+        if not self._free_flows[0]:
+            tables.more_flows()
+            self._look_at_tables()
+        while self._free_queues[0] < hops:
+            tables.more_queues()
+
+    def _look_at_tables(self) -> None:
+        """Columns of the tables that are read one row at a time; and a place for each row's flow."""
+        tables = self._tables
+        self._rate_Bps = tables.flows["rate_Bps"]
+        self._place = tables.flows["place"]
+        self._mark_bytes = tables.flows["mark_bytes"]
+        self._free_flows = tables.state["free_flows"]
+        self._free_queues = tables.state["free_queues"]
+        self._flows += [None] * (len(tables.flows) - len(self._flows))
