@@ -84,7 +84,11 @@ def trace(
     capacities = {link.name: link.capacity_Bps for link in fabric_of(parsed).links}
     capacities.update(_rate(text) for text in rate or ())
     _print_links(result, capacities)
-    how = f"plans ({plan})" if plan is not None else f"system's algorithms, {forwarding.value}"
+    how = (
+        f"plans ({', '.join(result.plans) or 'none'})"
+        if plan is not None
+        else f"system's algorithms, {forwarding.value}"
+    )
     print(f"{result.end_s * 1e9:.0f} ns, {how}, {result.events} events, simulated in {format_time(took_s)}")
 
 

@@ -16,7 +16,7 @@ from headway.sim.messages import CutThrough, Forwarding, Messenger, StoreAndForw
 from headway.sim.network import Network
 from headway.sim.trace_phases import NamedAlgorithms
 from headway.sim.trace_plans import PlannedCollectives
-from headway.sim.trace_run import Collectives, TraceResult, run_traces
+from headway.sim.trace_run import TraceResult, run_traces
 
 
 def run_astra(
@@ -49,14 +49,20 @@ def run_astra(
     fluid = Network(loop, fabric)
     messenger: Messenger = StoreAndForward(loop, fabric) if forwarding is Forwarding.STORE else CutThrough(fluid)
     system = system or AstraSystem()
-    collectives: Collectives = NamedAlgorithms(loop, messenger, network, system)
-    if plan is not None:
-        if forwarding is Forwarding.STORE:
-            raise UsageError("plans run on the fluid network only", where="--forwarding", hint="leave out one of both")
-        collectives = PlannedCollectives(fluid, collectives, execution=execution, plan=plan)
-    return run_traces(
-        traces, loop=loop, fabric=fabric, messenger=messenger, collectives=collectives, system=system, groups=groups
+    named = NamedAlgorithms(loop, messenger, network, system)
+    planned = PlannedCollectives(fluid, named, execution=execution, plan=plan or "")
+    if plan is not None and forwarding is Forwarding.STORE:
+        raise UsageError("plans run on the fluid network only", where="--forwarding", hint="leave out one of both")
+    result = run_traces(
+        traces,
+        loop=loop,
+        fabric=fabric,
+        messenger=messenger,
+        collectives=planned if plan is not None else named,
+        system=system,
+        groups=groups,
     )
+    return replace(result, plans=planned.plan_names)
 
 
 def _with_rates(fabric: Fabric, rates_Bps: Mapping[str, float]) -> Fabric:

@@ -132,7 +132,7 @@ def double_binary_tree(exchange: Exchange, size: int, mirrored: bool = False) ->
     """One of the two trees. Raises UsageError unless `size` is a power of two and it is an all-reduce.
 
     The root has one child, the top of a full binary tree over the other ranks in order. Rank size - 1 is the root, in
-    the mirrored tree rank 0.
+    the mirrored tree rank 0. ASTRA-sim charges inner ranks a reduction for the result too; so does this.
     """
     _power_of_two(size, "doubleBinaryTree")
     if exchange is not Exchange.ALL_REDUCE:
@@ -162,6 +162,7 @@ def double_binary_tree(exchange: Exchange, size: int, mirrored: bool = False) ->
             rank,
             1.0,
             tuple(up[c] for c in children[root]) if parents[rank] == root else (down[parents[rank]],),
+            1.0 if children[rank] else 0.0,
         )
         for rank in below
     )

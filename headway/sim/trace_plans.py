@@ -59,6 +59,11 @@ class PlannedCollectives:
         self._chosen: dict[tuple[tuple[int, ...], Collective, int], Plan] = {}
         self._running: dict[tuple[object, ...], tuple[Running, dict[int, Callback]]] = {}
 
+    @property
+    def plan_names(self) -> tuple[str, ...]:
+        """Of the plans that it has used, each once."""
+        return tuple(dict.fromkeys(plan.name for plan in self._chosen.values()))
+
     def runs(self, comm: CommKind) -> bool:
         """All that there are plans for, and what `otherwise` runs."""
         return comm in COLLECTIVES or self._otherwise.runs(comm)

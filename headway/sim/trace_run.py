@@ -66,6 +66,7 @@ class TraceResult:
         compute_s: how long each NPU's compute engine worked; the rest is exposed communication (and waiting).
         carried_bytes: link name -> bytes.
         events: callbacks and flow ends, for the cost per event.
+        plans: names of the plans that carried collectives.
     """
 
     nodes: Sequence[NodeTime]
@@ -73,6 +74,7 @@ class TraceResult:
     compute_s: Sequence[float]
     carried_bytes: Mapping[str, float]
     events: int
+    plans: Sequence[str] = ()
 
     @property
     def end_s(self) -> float:
