@@ -238,8 +238,6 @@ def _check_connections(matrix: ConnectionMatrix) -> None:
             if (first.src, first.dst) != (connection.src, connection.dst):
                 what = f"connection {connection.id} goes from {first.src} to {first.dst}, see line {first.line}"
                 raise UsageError(what, where=f"{place}: src->dst")
-    if matrix.connections and all(c.size_bytes == float("inf") for c in matrix.connections):
-        raise UsageError("every size is 0, so nothing would end", where=matrix.where)
 
 
 def _check_triggers(matrix: ConnectionMatrix) -> None:

@@ -40,12 +40,14 @@ def run_connections(network: Network, matrix: ConnectionMatrix, *, subflows: int
             weight. One is a connection whose packets all go one way (ECMP); a transport that sprays its packets over
             all ways, as Ultra Ethernet's, is near the result of many.
 
-    Raises UsageError: hosts that the fabric lacks; connections whose triggers are never set off. HeadwayError: some
-    never end, because a link of theirs carries nothing.
+    Raises UsageError: hosts that the fabric lacks; connections whose triggers are never set off, or of which none ever
+    ends. HeadwayError: some never end, because a link of theirs carries nothing.
     """
     hosts = len(network.fabric.hosts)
     if matrix.hosts > hosts:
         raise UsageError(f"has {matrix.hosts} Nodes, the network {hosts} hosts", where=matrix.where)
+    if matrix.connections and all(connection.size_bytes == float("inf") for connection in matrix.connections):
+        raise UsageError("every size is 0, so nothing would end", where=matrix.where)
     if subflows < 1:
         raise UsageError(f"{subflows} subflows; one is the least")
     return _Run(network, matrix, subflows).run()

@@ -383,7 +383,7 @@ def test_what_is_wrong_with_a_matrix_is_one_line(old: str, new: str, message: st
 
 def test_a_matrix_in_which_nothing_ends_is_refused() -> None:
     with pytest.raises(UsageError, match=r"f\.cm: every size is 0"):
-        parse_connections(header(1) + "0->1 start 0 size 0", where="f.cm")
+        run(header(1) + "0->1 start 0 size 0")
 
 
 def test_failures_of_a_matrix_are_for_the_topology() -> None:
