@@ -19,6 +19,7 @@ from headway.decide.journal import to_line
 from headway.errors import UsageError
 from headway.lab.files import load_scenario
 from headway.lab.scenario import Scenario
+from headway.report.sim_page import render_run
 from headway.report.sim_summary import JobSummary, LinkSummary, job_summaries, link_summaries, result_json
 from headway.report.sim_trace import TraceRecorder
 from headway.sim.collective import Execution
@@ -74,13 +75,14 @@ def run(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write times and links as JSON.")
     ] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures.")] = None,
 ) -> None:
     """Run a scenario's jobs; without any, all hosts all-reduce together."""
     chosen = _with_jobs(load_scenario(scenario), size, iterations, policy)
     how = _execution(execution, chosen)
     until_s = parse_time(until, where="--until") if until is not None else float("inf")
     fabric = fabric_of(read_network(network)) if network is not None else None
-    recorder = TraceRecorder() if trace is not None else None
+    recorder = TraceRecorder() if trace is not None or page is not None else None
     simulation = Simulation(chosen, execution=how, seed=seed, fabric=fabric, spans=recorder)
     if recorder is not None:
         recorder.network = simulation.network
@@ -99,7 +101,10 @@ def run(
     if recorder is not None and trace is not None:
         write_text(trace, recorder.trace_json(result))
     hosts = len(simulation.network.fabric.hosts)
-    print(f"{chosen.name}: {hosts} hosts, {len(chosen.jobs)} job{'s' * (len(chosen.jobs) != 1)}, {how.value}")
+    lead = f"{hosts} hosts, {len(chosen.jobs)} job{'s' * (len(chosen.jobs) != 1)}, {how.value}"
+    if recorder is not None and page is not None:
+        write_text(page, render_run(result, recorder.spans, recorder.used(), title=chosen.name, lead=lead))
+    print(f"{chosen.name}: {lead}")
     _print_jobs(job_summaries(result))
     _print_links(link_summaries(result))
     print(f"{result.end_s:.4g} s of network, {result.events} events, simulated in {format_time(took_s)}")

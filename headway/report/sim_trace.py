@@ -8,7 +8,7 @@ since the point before. Times are microseconds of the simulated clock.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.decide.journal import EventRecord
@@ -25,7 +25,9 @@ MOST_LINKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class BusySpan:
+    """A rank of a job was busy with `kind` (`compute`, `send`, a collective), seconds of the simulated clock."""
+
     job: str
     rank: int
     kind: str
@@ -42,15 +44,38 @@ class TraceRecorder:
     """
 
     network: Network | None = None
-    _spans: list[_Span] = field(default_factory=list)
+    _spans: list[BusySpan] = field(default_factory=list)
     _points: list[tuple[float, tuple[float, ...]]] = field(default_factory=list)
     _least_s: float = 0.0
 
     def span(self, job: str, rank: int, kind: str, begin_s: float, end_s: float) -> None:
         """See `SpanSink`."""
-        self._spans.append(_Span(job, rank, kind, begin_s, end_s))
+        self._spans.append(BusySpan(job, rank, kind, begin_s, end_s))
         if self.network is not None and kind != "compute":
             self._sample(self.network)
+
+    @property
+    def spans(self) -> Sequence[BusySpan]:
+        """What the ranks did, as it became known."""
+        return self._spans
+
+    def used(self, most_links: int = MOST_LINKS) -> list[tuple[str, list[tuple[float, float, float]]]]:
+        """The busiest links, busiest first: (name, stretches of (begin, end, part of its capacity in use))."""
+        if self.network is None or not self._points:
+            return []
+        links, last = self.network.fabric.links, self._points[-1][1]
+        total = {
+            i: last[i] / link.capacity_Bps for i, link in enumerate(links) if last[i] > 0 and link.capacity_Bps > 0
+        }
+        found = []
+        for index in sorted(total, key=lambda i: -total[i])[:most_links]:
+            before_s, before, stretches = 0.0, 0.0, []
+            for now_s, carried in self._points:
+                part = (carried[index] - before) / (now_s - before_s) / links[index].capacity_Bps
+                stretches.append((before_s, now_s, part))
+                before_s, before = now_s, carried[index]
+            found.append((links[index].name, stretches))
+        return found
 
     def _sample(self, network: Network) -> None:
         now_s = network.loop.now_s
@@ -67,8 +92,7 @@ class TraceRecorder:
         """All as one trace; see the module's docstring for what is where."""
         events = [*self._jobs(result), *process_events(NETWORK, "network", NETWORK)]
         events += _scenario_events(result)
-        if self.network is not None:
-            events += self._counters(self.network)
+        events += self._counters()
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
     def _jobs(self, result: Result) -> Iterator[TraceEvent]:
@@ -90,22 +114,12 @@ class TraceRecorder:
             event = trace_event(span.kind, category, "X", _micro(span.begin_s), pids[span.job])
             yield {**event, "tid": span.rank, "dur": _micro(min(span.end_s, result.end_s) - span.begin_s)}
 
-    def _counters(self, network: Network) -> Iterator[TraceEvent]:
-        links = network.fabric.links
-        last = self._points[-1][1] if self._points else ()
-        used = {
-            index: carried / links[index].capacity_Bps
-            for index, carried in enumerate(last)
-            if carried > 0 and links[index].capacity_Bps > 0
-        }
-        for index in sorted(sorted(used, key=lambda index: -used[index])[:MOST_LINKS]):
-            before_s, before = 0.0, 0.0
-            for now_s, carried in self._points:
-                part = (carried[index] - before) / (now_s - before_s) / links[index].capacity_Bps
-                event = trace_event(links[index].name, "utilisation", "C", _micro(before_s), NETWORK)
+    def _counters(self) -> Iterator[TraceEvent]:
+        for name, stretches in sorted(self.used()):
+            for begin_s, _, part in stretches:
+                event = trace_event(name, "utilisation", "C", _micro(begin_s), NETWORK)
                 yield {**event, "args": {"%": round(100 * part, 3)}}
-                before_s, before = now_s, carried[index]
-            end = trace_event(links[index].name, "utilisation", "C", _micro(before_s), NETWORK)
+            end = trace_event(name, "utilisation", "C", _micro(stretches[-1][1]), NETWORK)
             yield {**end, "args": {"%": 0.0}}
 
 

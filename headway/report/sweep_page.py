@@ -155,9 +155,10 @@ def _pictures(rows: Sequence[Row], roles: Roles) -> list[str]:
         about.append(f"All pictures have one scale ({unit}).")
     if len(panels) > len(shown):
         about.append(f"{len(panels) - len(shown)} more pictures are left out; the table has all rows.")
-    cards = "".join(f'<div class="card">{draw_panel(panel, top_value=top)}</div>' for panel in shown)
+    width = 480.0 if len(shown) > 1 else 1000.0
+    cards = "".join(f'<div class="card">{draw_panel(panel, top_value=top, width=width)}</div>' for panel in shown)
     legend = draw_legend(lines, limit=LIMIT if has_limit else "")
-    several = "pair" if len(shown) > 1 else "one"
+    several = "pair" if len(shown) > 1 else "wide"
     return [
         f"<h2>{escape(heading)}</h2>",
         f'<p class="note">{escape(" ".join(about))}</p>',
