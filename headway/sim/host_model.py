@@ -10,8 +10,9 @@ class HostModel:
     """Of every rank of an operation.
 
     Attributes:
-        kernel_bytes: of one connection, taken by the kernel and not yet through the network: these can't be overtaken
-            by more urgent pieces. The send buffer of `transport.send_window` as it starts, which the kernel doubles.
+        kernel_bytes: of one connection, taken by the kernel and not yet through the network: they can't be overtaken by
+            more urgent pieces, and they are what can wait in the network's queues. The send buffer that
+            `transport.send_window` starts with, which the kernel doubles.
         header_bytes: sent with each message (`transport.wire`).
         copy_Bps: at which a rank copies or adds what it has received, one message after the other.
     """
@@ -22,5 +23,5 @@ class HostModel:
 
 
 DEFAULT_HOST = HostModel()
-IDEAL_HOST = HostModel(kernel_bytes=0, header_bytes=0)
+IDEAL_HOST = HostModel(kernel_bytes=float("inf"), header_bytes=0)
 """Nothing beside the network: what closed forms know."""

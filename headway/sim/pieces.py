@@ -3,14 +3,13 @@
 What `collectives.executor` does, message by message: a piece goes up a tree when all sums from below have been added,
 and comes down when it is there; what a rank may send to a peer waits in a queue, the most urgent tag first; a window of
 messages per peer is in the transport, where nothing is overtaken; a message leaves the window when the kernel has
-taken it, which is `HostModel.kernel_bytes` before its last byte has left. A rank handles one message at a time.
-
-A connection is a flow as long as it has something to send, and another one when it has again.
+taken it (`HostModel.kernel_bytes`). A rank handles one message at a time. How a connection's bytes cross the network:
+see `tandem`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
@@ -19,9 +18,9 @@ from headway.collectives.plan import Plan
 from headway.collectives.table import DOWN, UP, Table, window_messages
 from headway.sim.network import Flow
 from headway.sim.running import Call, Running
+from headway.sim.tandem import Tandem
 
 KEPT = 64
-SAME_BYTE = 1e-6
 
 _kept: dict[tuple[object, ...], tuple[Plan, Pieces, list[Table]]] = {}
 
@@ -45,17 +44,15 @@ class _Connection:
 
     Attributes:
         waiting: heap of tags that may be sent. slots: how many more the transport takes.
-        flow: what it sends now; its first byte is number `base` of all `given` bytes.
+        tandem: what the transport and the network do.
     """
 
-    __slots__ = ("base", "dst", "flow", "given", "slots", "src", "waiting")
+    __slots__ = ("slots", "tandem", "waiting")
 
-    def __init__(self, src: int, dst: int, waiting: Sequence[int], slots: int) -> None:
-        self.src, self.dst = src, dst
+    def __init__(self, tandem: Tandem, waiting: Sequence[int], slots: int) -> None:
+        self.tandem = tandem
         self.waiting = list(waiting)
         self.slots = slots
-        self.flow: Flow | None = None
-        self.base = self.given = 0.0
 
 
 class PieceRun(Running):
@@ -69,10 +66,10 @@ class PieceRun(Running):
         self._size = [last - first for first, last in zip(pieces.first, pieces.last, strict=True)]
         self._per_message_s = call.costs.per_message_s
         self._copy_s = 1.0 / call.host.copy_Bps
-        self._ahead_bytes, self._header_bytes = call.host.kernel_bytes, call.host.header_bytes
+        self._header_bytes = call.host.header_bytes
         window = window_messages(call.chunk_bytes)
         self._connections = [
-            {peer: _Connection(rank, peer, tags, window) for peer, tags in table.ready.items()}
+            {peer: _Connection(Tandem(call, rank, peer), tags, window) for peer, tags in table.ready.items()}
             for rank, table in enumerate(self._tables)
         ]
         self._left = [table.messages + 1 for table in self._tables]
@@ -82,12 +79,17 @@ class PieceRun(Running):
 
     def weighted_flows(self) -> Iterable[tuple[Flow, float]]:
         """See `Running`."""
-        return [(flow, 1.0) for flow in self._flows()]
+        return [(flow, 1.0) for tandem in self._tandems() for flow in tandem.flows()]
 
     def sent_bytes(self) -> float:
+        """See `Running`. What has crossed the whole way."""
+        return sum(tandem.arrived_bytes for tandem in self._tandems())
+
+    def set_weight(self, weight: float) -> None:
         """See `Running`."""
-        done = sum(connection.base for peers in self._connections for connection in peers.values())
-        return done + sum(map(self.call.network.sent_bytes, self._flows()))
+        super().set_weight(weight)
+        for tandem in self._tandems():
+            tandem.weight = weight
 
     def begun(self, ranks: Sequence[int]) -> None:
         """See `Running`."""
@@ -101,9 +103,8 @@ class PieceRun(Running):
                 self._work(rank, src, tag)
             self._count_down(rank)
 
-    def _flows(self) -> list[Flow]:
-        connections = (each for peers in self._connections for each in peers.values())
-        return [each.flow for each in connections if each.flow is not None and not each.flow.ended]
+    def _tandems(self) -> Iterator[Tandem]:
+        return (connection.tandem for peers in self._connections for connection in peers.values())
 
     def _post(self, rank: int, dst: int, tag: int) -> None:
         """The rank may send `tag`."""
@@ -117,7 +118,9 @@ class PieceRun(Running):
     def _give(self, connection: _Connection, tag: int) -> None:
         """Into the transport, after what the rank does now."""
         if self._per_message_s > 0:
-            self.loop.at(self._busy_until(connection.src, self._per_message_s), partial(self._send, connection, tag))
+            self.loop.at(
+                self._busy_until(connection.tandem.src, self._per_message_s), partial(self._send, connection, tag)
+            )
         else:
             self._send(connection, tag)
 
@@ -128,24 +131,11 @@ class PieceRun(Running):
 
     def _send(self, connection: _Connection, tag: int) -> None:
         """Into the connection, behind what is in it."""
-        if self.stopped:
-            return
-        network, src = self.call.network, connection.src
-        size_bytes = self._size[tag >> 1] + self._header_bytes
-        flow = connection.flow
-        if flow is None or flow.ended:
-            connection.base = connection.given
-            connection.flow = flow = self.call.flow(src, connection.dst, size_bytes, self.weight)
-        else:
-            network.extend(flow, size_bytes)
-        connection.given += size_bytes
-        end_bytes = connection.given - connection.base
-        network.on_bytes(flow, end_bytes, partial(self._left_network, connection, flow.latency_s, tag))
-        taken_bytes = end_bytes - self._ahead_bytes
-        if taken_bytes <= 0 or taken_bytes <= network.sent_bytes(flow) + SAME_BYTE:
-            self.loop.at(self.loop.now_s, partial(self._taken, connection))
-        else:
-            network.on_bytes(flow, taken_bytes, partial(self._taken, connection))
+        if not self.stopped:
+            size_bytes = self._size[tag >> 1] + self._header_bytes
+            connection.tandem.send(
+                size_bytes, partial(self._taken, connection), partial(self._left_network, connection, tag)
+            )
 
     def _taken(self, connection: _Connection) -> None:
         """The kernel has taken a message: a place in the window is free."""
@@ -153,13 +143,11 @@ class PieceRun(Running):
             self._give(connection, heappop(connection.waiting))
         else:
             connection.slots += 1
-        self._count_down(connection.src)
+        self._count_down(connection.tandem.src)
 
-    def _left_network(self, connection: _Connection, latency_s: float, tag: int) -> None:
+    def _left_network(self, connection: _Connection, tag: int, latency_s: float) -> None:
         """Its last byte has left: it is there one latency later."""
-        src, dst = connection.src, connection.dst
-        if self.call.hosts[src] == self.call.hosts[dst]:
-            latency_s = self.call.costs.local_alpha_s
+        src, dst = connection.tandem.src, connection.tandem.dst
         if latency_s > 0:
             self.loop.after(latency_s, partial(self._arrived, dst, src, tag))
         else:

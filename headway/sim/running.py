@@ -53,6 +53,11 @@ class Call:
         """The key of the connection from rank `src` to rank `dst`; two ranks of one host have connections apart."""
         return self.key(src, dst) if callable(self.key) else mix(self.key, src, dst)
 
+    def way(self, src: int, dst: int) -> Sequence[int]:
+        """The links from rank `src` to rank `dst`, in order; none on one host."""
+        router = self.network.fabric.router
+        return router.route(self.hosts[src], self.hosts[dst], self.flow_key(src, dst))
+
     def flow(
         self,
         src: int,
@@ -60,10 +65,11 @@ class Call:
         size_bytes: float,
         weight: float,
         *,
+        route: Sequence[int] | None = None,
         on_sent: Callable[[], None] | None = None,
         on_done: Callable[[], None] | None = None,
     ) -> Flow:
-        """Begin a flow from rank `src` to rank `dst`, and tell whoever wants to know."""
+        """Begin a flow from rank `src` to rank `dst`, on the pair's way or on `route`; tell whoever wants to know."""
         arrived = on_done
         if on_done is not None and self.hosts[src] == self.hosts[dst]:
             arrived = partial(self._later, on_done)
@@ -71,7 +77,8 @@ class Call:
             self.hosts[src],
             self.hosts[dst],
             size_bytes,
-            key=self.flow_key(src, dst),
+            key=self.flow_key(src, dst) if route is None else 0,
+            route=route,
             weight=weight,
             priority=self.priority,
             on_sent=on_sent,
