@@ -24,6 +24,7 @@ from headway.report.sim_summary import JobSummary, LinkSummary, job_summaries, l
 from headway.report.sim_trace import TraceRecorder
 from headway.sim.collective import Execution
 from headway.sim.formats.astra_network import fabric_of, read_network
+from headway.sim.realism import Realism, SlowStart
 from headway.sim.run import Simulation, with_default_job
 
 PARTS: dict[str, str] = {
@@ -70,6 +71,10 @@ def run(
     policy: Annotated[
         str | None, typer.Option(metavar="|".join((*POLICIES, "clairvoyant")), help="Of every job that has none.")
     ] = None,
+    incast: Annotated[
+        float, typer.Option(help="Part of its time that a link into a host loses when many hosts send to it.")
+    ] = 0.0,
+    slow_start: Annotated[bool, typer.Option("--slow-start", help="New flows begin with TCP's first window.")] = False,
     journal: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the journal.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto.")] = None,
     json_file: Annotated[
@@ -83,7 +88,8 @@ def run(
     until_s = parse_time(until, where="--until") if until is not None else float("inf")
     fabric = fabric_of(read_network(network)) if network is not None else None
     recorder = TraceRecorder() if trace is not None or page is not None else None
-    simulation = Simulation(chosen, execution=how, seed=seed, fabric=fabric, spans=recorder)
+    realism = Realism(incast, SlowStart() if slow_start else None)
+    simulation = Simulation(chosen, execution=how, realism=realism, seed=seed, fabric=fabric, spans=recorder)
     if recorder is not None:
         recorder.network = simulation.network
     begun = time.perf_counter()

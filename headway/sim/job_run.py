@@ -21,6 +21,7 @@ from headway.lab.jobs import Job, Phase
 from headway.sim import collective
 from headway.sim.collective import Execution
 from headway.sim.connections import Connections, job_key, pair_key
+from headway.sim.host_model import DEFAULT_HOST, HostModel
 from headway.sim.job import OperationDone, PlanSource
 from headway.sim.loop import Timer
 from headway.sim.network import Network
@@ -47,6 +48,7 @@ class Setting:
         network: what they send over.
         execution: how plans are carried out.
         costs: fixed costs of messages.
+        host: what the ends of connections add, in PIECES.
         seed: of the run.
         spans: who wants to know what each rank does.
     """
@@ -54,6 +56,7 @@ class Setting:
     network: Network
     execution: Execution
     costs: CostModel
+    host: HostModel = DEFAULT_HOST
     seed: int = 0
     spans: SpanSink | None = None
 
@@ -139,6 +142,11 @@ class JobRun:
         ended = [each for each in self._iterations if each.end_s <= self._loop.now_s]
         names = self._setting.network.fabric.hosts
         return JobResult(self.job.name, [names[host] for host in self.hosts], ended, list(self._operations))
+
+    @property
+    def iterations_done(self) -> int:
+        """How many have ended, or will when their last rank has computed."""
+        return len(self._iterations)
 
     def finish(self) -> None:
         """The run has ended."""
@@ -250,6 +258,7 @@ class JobRun:
             priority=self.job.priority,
             key=self._connections(),
             costs=self._setting.costs,
+            host=self._setting.host,
             on_done=partial(self._done, communication),
             on_rank=partial(self._rank_ended, communication),
             on_flow=partial(self._plans.flow_started, number) if self.job.policy != "off" else None,

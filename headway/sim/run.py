@@ -15,9 +15,11 @@ from headway.lab.scenario import Scenario
 from headway.sim.background import Background
 from headway.sim.collective import Execution
 from headway.sim.fabric import Fabric
+from headway.sim.host_model import DEFAULT_HOST, HostModel
 from headway.sim.job_run import JobRun, Setting, SpanSink
 from headway.sim.loop import Loop
 from headway.sim.network import Network
+from headway.sim.realism import IDEAL, Realism
 from headway.sim.result import Result
 from headway.sim.sources import cluster_on, plan_sources
 from headway.sim.topologies import cluster_of, fabric_of
@@ -30,6 +32,8 @@ class Simulation:
         scenario: with at least one job.
         execution: how plans are carried out.
         costs: fixed costs of messages.
+        realism: corrections to the fluid model.
+        host: what the ends of connections add, in PIECES.
         seed: of noise, random placement and ECMP; the same seed gives the same result, to the bit.
         fabric: another network than the scenario's own, with as many hosts.
         spans: who wants to know what each rank does.
@@ -48,6 +52,8 @@ class Simulation:
         *,
         execution: Execution = Execution.PIECES,
         costs: CostModel = DEFAULT_COSTS,
+        realism: Realism = IDEAL,
+        host: HostModel = DEFAULT_HOST,
         seed: int = 0,
         fabric: Fabric | None = None,
         spans: SpanSink | None = None,
@@ -56,9 +62,9 @@ class Simulation:
             raise UsageError("the scenario has no jobs", where=scenario.name)
         self.scenario = scenario
         self._own_fabric = fabric is None
-        self.network = Network(Loop(), fabric or fabric_of(scenario))
+        self.network = Network(Loop(), fabric or fabric_of(scenario), realism)
         self._journal = MemoryJournal()
-        setting = Setting(self.network, execution, costs, seed, spans)
+        setting = Setting(self.network, execution, costs, host, seed, spans)
         self._background = Background(self.network, scenario, self._journal.write)
         placed = place(scenario, seed=seed)
         self.jobs = {}
@@ -110,6 +116,8 @@ def simulate(
     *,
     execution: Execution = Execution.PIECES,
     costs: CostModel = DEFAULT_COSTS,
+    realism: Realism = IDEAL,
+    host: HostModel = DEFAULT_HOST,
     seed: int = 0,
     until_s: float = float("inf"),
     fabric: Fabric | None = None,
@@ -119,7 +127,16 @@ def simulate(
 
     See `Simulation` for the arguments. Raises UsageError for a scenario without jobs: see `with_default_job`.
     """
-    simulation = Simulation(scenario, execution=execution, costs=costs, seed=seed, fabric=fabric, spans=spans)
+    simulation = Simulation(
+        scenario,
+        execution=execution,
+        costs=costs,
+        realism=realism,
+        host=host,
+        seed=seed,
+        fabric=fabric,
+        spans=spans,
+    )
     simulation.run(until_s)
     return simulation.result()
 
