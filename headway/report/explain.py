@@ -128,12 +128,10 @@ def _setting(run: Run) -> list[str]:
 
 def _moments(run: Run) -> Iterator[Moment]:
     for event in run.events:
-        yield Moment(event.begin_s, run.operation_at(event.begin_s), "event", f"The lab began: {event.what}.")
+        yield Moment(event.begin_s, run.operation_at(event.begin_s), "event", f"Began: {event.what}.")
         if event.end_s < run.end_s:
             lasted = f"after {event.end_s - event.begin_s:.1f} s"
-            yield Moment(
-                event.end_s, run.operation_at(event.end_s), "event", f"The lab ended: {event.what} ({lasted})."
-            )
+            yield Moment(event.end_s, run.operation_at(event.end_s), "event", f"Ended: {event.what} ({lasted}).")
     for failure in run.failures:
         time_s = failure.t_s - run.zero_s
         yield Moment(time_s, run.operation_at(time_s), "failure", _failure(run, failure))
@@ -362,7 +360,7 @@ def _about(span: Span) -> str:
 def _closing(run: Run, figures: Summary) -> list[str]:
     if run.congested():
         lasted = f"{figures.congested_s:.1f} s of {figures.total_s:.1f} s"
-        source = "the lab's events say" if figures.known else "the detector found"
+        source = "the scenario's events say" if figures.known else "the detector found"
         opening = f"Congested for {lasted} ({_percent(figures.congested_s / figures.total_s)}), as {source}"
     else:
         opening = f"No congestion was found in {figures.total_s:.1f} s"

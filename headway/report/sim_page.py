@@ -21,6 +21,7 @@ MOST_LANES = 32
 ALL_RANKS = 16
 """Up to so many ranks in all, each has a lane; beyond, the first rank of each job."""
 SHOWN_ITERATIONS = 20
+NAMED_EVENTS = 3
 
 _FOOT = (
     "Times are seconds of the simulated clock. A link's use counts payload, of jobs and of TCP load, against its "
@@ -56,7 +57,7 @@ def render_run(
         who = "every rank" if ranks <= ALL_RANKS else "the first rank of each job"
         parts += [
             "<h2>What each job did</h2>",
-            f'<p class="note">A lane is {who}. Shaded: what was done to the network.{about}</p>',
+            f'<p class="note">A lane is {who}. {escape(_shaded(shades))}{about}</p>',
             f'<div class="card wide">{draw_gantt(lanes, shades, begin_s=window[0], end_s=window[1])}</div>',
         ]
     links = [LinkLane(name, tuple(stretches)) for name, stretches in used[:SHOWN_LINKS]]
@@ -70,6 +71,13 @@ def render_run(
         ]
     parts.append(_links(result))
     return fill_page("\n".join(parts), title=title, lead=lead, foot=f"{_FOOT} Made by Headway {__version__}.")
+
+
+def _shaded(shades: Sequence[Shade]) -> str:
+    """What the shades are, for those who cannot point at them."""
+    said = list(dict.fromkeys(shade.label for shade in shades))
+    more = f"; and {len(said) - NAMED_EVENTS} more" if len(said) > NAMED_EVENTS else ""
+    return f"Shaded: {'; '.join(said[:NAMED_EVENTS])}{more}." if said else ""
 
 
 def event_shades(result: Result) -> list[Shade]:

@@ -30,7 +30,7 @@ ARGUMENTS: dict[str, JsonValue] = {"seed": 0, "execution": Execution.PIECES.valu
 """Axes that are arguments of `simulate`, and what they are without an axis."""
 _FIELDS = ("name", "scenario", "axes", "exclude", *ARGUMENTS)
 _RANGE = re.compile(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*")
-MOST_CELLS = 1_000_000
+MOST_CELLS = 100_000
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def parse_sweep(data: Mapping[str, object], *, base: Path, where: str, name: str
     source = data.get("scenario")
     if not isinstance(source, (str, dict)):
         raise UsageError("name a scenario, or give one's fields", where=f"{where}: scenario")
-    scenario = _json(scenario_mapping(source, base=base, where=f"{where}: scenario"), f"{where}: scenario")
+    scenario = _json(_scenario(source, base, f"{where}: scenario"), f"{where}: scenario")
     assert isinstance(scenario, dict)
     scenario.setdefault("name", name)
     fixed = {key: _json(data.get(key, default), f"{where}: {key}") for key, default in ARGUMENTS.items()}
@@ -95,6 +95,13 @@ def parse_sweep(data: Mapping[str, object], *, base: Path, where: str, name: str
     if not cells:
         raise UsageError("nothing is left", where=f"{where}: exclude")
     return Sweep(str(data.get("name", name)), axes, tuple(cells))
+
+
+def _scenario(source: str | dict[str, object], base: Path, where: str) -> dict[str, object]:
+    try:
+        return scenario_mapping(source, base=base, where=where)
+    except UsageError as error:
+        raise error if error.where else UsageError(error.what, where=where, hint=error.hint) from None
 
 
 def scenario_of(work: Json) -> Scenario:
