@@ -7,8 +7,8 @@ then until the last rank has its result, and the measured one is the median of t
 Jobs that share links run in the lab as `headway lab run` runs them, and in the simulator; a row is the median time of
 one job's iterations without the first, which opens connections.
 
-Which spine a flow takes is chance, in the lab as in the simulator: in racks the ranks are started anew several times,
-and the simulated time is the median over as many draws.
+Which spine a flow takes is chance. In racks the ranks are started anew several times, and times are means: for each
+start the links' counters tell how the flows were spread, and of many simulated draws the nearest one is taken.
 
 `--replay FILE` predicts and simulates the pairs of an earlier run anew, without a lab.
 """
@@ -26,13 +26,13 @@ from pathlib import Path
 
 from bench.agreement_cases import (
     ALL,
-    DRAWS,
     GRID,
     JOBS,
     MB,
     QUICK,
     Grid,
     Pair,
+    Uneven,
     jobs_scenario,
     pairs_of,
     predicted_s,
@@ -40,6 +40,7 @@ from bench.agreement_cases import (
     simulated_jobs_s,
     simulated_s,
     steady_s,
+    uneven,
 )
 from bench.grid_script import as_script
 from headway.bench.lab_jobs import run_jobs
@@ -48,9 +49,12 @@ from headway.bench.plan_runs import plan_ranks
 from headway.collectives.plan_codec import decode, encode
 from headway.errors import HeadwayError, UsageError
 from headway.lab.lab import Lab
+from headway.sim.topologies import PAYLOAD_SHARE
 
 WARM_UP = 2
 REPEATS = 7
+STARTS = 6
+"""How often the ranks are started anew where chance picks the ways."""
 JOBS_LIMIT_S = 120.0
 BUDGET_S = 7.0
 """A pair stops repeating after this long, but not before three times."""
@@ -65,6 +69,7 @@ class Row:
         job: which of the scenario's jobs; then `plan` is the family and `trees` is empty. Else empty.
         times_s: measured, each repeat.
         predicted_s, simulated_s: by the model, which knows one job only, and by the simulator.
+        spreads: of each repeat, where chance picked the ways.
     """
 
     scenario: str
@@ -73,13 +78,14 @@ class Row:
     size_bytes: int
     trees: str
     times_s: Sequence[float]
-    predicted_s: float | None
-    simulated_s: float
+    predicted_s: float | None = None
+    simulated_s: float = 0.0
+    spreads: Sequence[Uneven] = ()
 
     @property
     def measured_s(self) -> float:
-        """Median of the repeats."""
-        return statistics.median(self.times_s)
+        """Median of the repeats; the mean where each was another draw."""
+        return statistics.fmean(self.times_s) if self.spreads else statistics.median(self.times_s)
 
     @property
     def spread(self) -> float:
@@ -93,40 +99,53 @@ class Row:
         return None if told is None else told / self.measured_s - 1
 
 
-def measured_s(lab: Lab, pairs: Sequence[Pair], *, quick: bool) -> list[list[float]]:
-    """Times of each pair, in turns, so that whatever else the machine does hits all alike."""
+Times = tuple[list[float], list[Uneven]]
+"""Seconds of each repeat of a pair, and where chance picks the ways how its flows were spread."""
+
+
+def timed(lab: Lab, pairs: Sequence[Pair], *, quick: bool) -> list[Times]:
+    """Each pair's repeats, one right after the other: TCP forgets what a path can carry when it pauses."""
     by_chance = pairs[0].by_chance
-    starts, repeats = (DRAWS, 2) if by_chance else (1, REPEATS)
+    starts, warm_up, repeats = (STARTS, 1, 1) if by_chance else (1, WARM_UP, REPEATS)
     if quick:
         starts, repeats = min(starts, 2), min(repeats, 3)
-    times_s: list[list[float]] = [[] for _ in pairs]
+    told: list[Times] = [([], []) for _ in pairs]
     with in_force(lab, pairs[0].scenario.events):
         for _ in range(starts):
             with plan_ranks(lab) as ranks:
-                for turn in range(WARM_UP + repeats):
-                    for pair, mine in zip(pairs, times_s, strict=True):
-                        warm = turn >= (WARM_UP if pair.size_bytes < 8 * MB else 1)
-                        if len(mine) >= 3 and sum(mine) > BUDGET_S and not by_chance:
-                            continue
+                for pair, (times_s, spreads) in zip(pairs, told, strict=True):
+                    before = _carried_bytes(lab)
+                    for turn in range(warm_up + repeats):
+                        if turn > warm_up + 2 and sum(times_s) > BUDGET_S:
+                            break
                         taken_s = ranks.time_s(pair.plan, ALL, pair.size_bytes, pair.chunk_bytes)
-                        if warm:
-                            mine.append(taken_s)
-    return times_s
+                        if turn >= warm_up:
+                            times_s.append(taken_s)
+                    if by_chance:
+                        after = _carried_bytes(lab)
+                        whole = {name: after[name] - before[name] for name in after}
+                        spreads.append({name: each / (warm_up + repeats) for name, each in uneven(whole).items()})
+    return told
+
+
+def _carried_bytes(lab: Lab) -> dict[str, float]:
+    """Payload of each link so far, about."""
+    return {str(link): counters.bytes * PAYLOAD_SHARE for link, counters in lab.counters().items()}
 
 
 def rows_of(name: str, grid: Grid, *, quick: bool) -> list[Row]:
     """Measure and predict all pairs of one scenario, in one lab."""
     pairs = list(pairs_of(name, grid))
     with Lab.up(pairs[0].scenario) as lab:
-        all_times_s = measured_s(lab, pairs, quick=quick)
+        told = timed(lab, pairs, quick=quick)
     return [
-        _told(Row(name, "", pair.plan_name, pair.size_bytes, encode(pair.plan), times_s, None, 0.0), pair)
-        for pair, times_s in zip(pairs, all_times_s, strict=True)
+        _told(Row(name, "", pair.plan_name, pair.size_bytes, encode(pair.plan), times_s, spreads=spreads), pair)
+        for pair, (times_s, spreads) in zip(pairs, told, strict=True)
     ]
 
 
 def _told(row: Row, pair: Pair) -> Row:
-    return replace(row, predicted_s=predicted_s(pair), simulated_s=simulated_s(pair))
+    return replace(row, predicted_s=predicted_s(pair), simulated_s=simulated_s(pair, row.spreads))
 
 
 def job_rows(name: str) -> list[Row]:
