@@ -26,8 +26,10 @@ from headway.sim.topologies import cluster_of, fabric_of
 
 MB = 1_000_000
 ALL = Collective.ALL_REDUCE
-DRAWS = 48
+DRAWS = 32
 """How many draws of the flows' ways are simulated where chance picks them, to find those nearest to the lab's."""
+NEAR = 0.01
+"""Draws count as equally near when they differ by less than this part of the vector."""
 SETTLED_S = 0.1
 """When a simulated operation begins: events at the start have happened."""
 
@@ -173,18 +175,25 @@ def uneven(carried_bytes: Mapping[str, float]) -> Uneven:
     return {name: carried_bytes[name] - means[owner] for owner, names in beside.items() for name in names}
 
 
-def simulated_s(pair: Pair, spreads: Sequence[Uneven]) -> float:
+def simulated_s(pair: Pair, spreads: Sequence[Uneven], *, draws: int = DRAWS) -> float:
     """Seconds of one operation on free links, with the events in force.
 
     Args:
         pair: what runs.
-        spreads: of the lab's repeats, where chance picks the ways: the mean is taken over the draws nearest to each.
+        spreads: of the lab's repeats, where chance picks the ways. For each of them the mean is taken over the draws
+            that are nearest to it: loads do not tell flows of equal size from each other.
+        draws: how many there are.
     """
     if not pair.by_chance:
         return simulated(pair, 0).time_s
-    draws = [simulated(pair, key) for key in range(DRAWS)]
-    nearest = [min(draws, key=lambda draw: _distance(draw.uneven, spread)) for spread in spreads]
-    return statistics.fmean(draw.time_s for draw in nearest)
+    drawn = [simulated(pair, key) for key in range(draws)]
+    return statistics.fmean(_like(drawn, spread, NEAR * pair.size_bytes) for spread in spreads)
+
+
+def _like(drawn: Sequence[Simulated], spread: Uneven, near_bytes: float) -> float:
+    distances = [_distance(draw.uneven, spread) for draw in drawn]
+    most = min(distances) + near_bytes
+    return statistics.fmean(draw.time_s for draw, distance in zip(drawn, distances, strict=True) if distance <= most)
 
 
 def _distance(one: Uneven, other: Uneven) -> float:
