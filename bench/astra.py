@@ -3,7 +3,8 @@
 DIR is a checkout of astra-sim/astra-sim with its analytical backend that knows congestion built. Its own example inputs
 are run, and variants of them (other algorithms, topologies and sizes). Columns: cycles (ns) of ASTRA-sim; then our
 time over its, with its algorithms stored and forwarded, with them cut through, and with our plan of the same name in
-rounds, as a fluid and in pieces. No part of ASTRA-sim is needed otherwise.
+rounds, as a fluid and in pieces. If its backend that knows no congestion is built too, networks of several dimensions
+follow, which only that one runs. No part of ASTRA-sim is needed otherwise.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from headway.sim.formats.chakra_write import encode_trace
 from headway.sim.messages import Forwarding
 
 BINARY = "build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Aware"
+UNAWARE = "build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Unaware"
 NPUS = (4, 8, 16)
 TOPOLOGIES = ("Ring", "Switch", "FullyConnected")
 ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
@@ -60,13 +62,13 @@ class Row:
     pieces: float | None = None
 
 
-def theirs(checkout: Path, inputs: Inputs) -> float:
+def theirs(checkout: Path, inputs: Inputs, binary: str = BINARY) -> float:
     """Cycles of the last NPU to finish, as ASTRA-sim prints them."""
     memory = checkout / "examples/remote_memory/analytical/no_memory_expansion.json"
     with tempfile.TemporaryDirectory() as folder:  # it writes logs where it runs
         done = subprocess.run(
             [
-                str(checkout / BINARY),
+                str(checkout / binary),
                 f"--workload-configuration={inputs.prefix}",
                 f"--system-configuration={inputs.system}",
                 f"--network-configuration={inputs.network}",
@@ -176,6 +178,35 @@ def grid(checkout: Path, folder: Path) -> Iterator[tuple[Inputs, str | None]]:
                 yield Inputs(label, large, network, systems[algorithm]), plan
 
 
+SEVERAL = (
+    (("Ring", "FullyConnected"), (4, 4)),
+    (("FullyConnected", "Switch"), (4, 4)),
+    (("Ring", "Switch", "FullyConnected"), (2, 2, 4)),
+)
+
+
+def dimensions(checkout: Path, folder: Path) -> Iterator[Inputs]:
+    """Networks of several dimensions, with the numbers of the backend's Ring_FullyConnected_Switch.yml."""
+    micro = checkout / "examples/workload/microbenchmarks"
+    for blocks, counts in SEVERAL:
+        shape = " x ".join(f"{block} {count}" for block, count in zip(blocks, counts, strict=True))
+        network = folder / f"{'_'.join(blocks)}.yml"
+        network.write_text(
+            f"topology: [{', '.join(blocks)}]\nnpus_count: {list(counts)}\n"
+            f"bandwidth: {[200.0, 100.0, 50.0][: len(counts)]}\nlatency: {[50.0, 500.0, 2000.0][: len(counts)]}\n"
+        )
+        for algorithm in ("ring", "direct"):
+            data = json.loads(_system(checkout, folder, algorithm).read_text())
+            for name in data:
+                if name.endswith("-implementation"):
+                    data[name] = [algorithm] * len(counts)
+            system = folder / f"{algorithm}{len(counts)}.json"
+            system.write_text(json.dumps(data))
+            for collective in ("all_reduce", "all_gather"):
+                prefix = micro / f"{collective}/16npus_1MB/{collective}"
+                yield Inputs(f"{shape} | {algorithm} | {collective}", prefix, network, system)
+
+
 def _possible(algorithm: str, collective: str) -> bool:
     if algorithm == "doubleBinaryTree":
         return collective == "all_reduce"
@@ -249,13 +280,26 @@ def main(
             print(_line(rows[-1]), flush=True)
         exact = sum(abs(row.store - row.theirs) < 0.5 for row in rows)
         print(f"\nstored and forwarded: equal to the nanosecond in {exact} of {len(rows)}\n")
+        several = []
+        if (checkout / UNAWARE).is_file():
+            print("| dimensions | algorithm | collective | ASTRA-sim without congestion, ns | cut through |")
+            print("|---|---|---|---:|---:|")
+            for inputs in dimensions(checkout, folder):
+                several.append((inputs.label, theirs(checkout, inputs, UNAWARE), ours_ns(inputs)))
+                print(f"| {inputs.label} | {several[-1][1]:.0f} | {several[-1][2] / several[-1][1]:.4f} |")
+            print()
+        told = list(complaint(checkout, folder))
         print("| 1 ms of computing, then an all-reduce of 1 MiB | ASTRA-sim, ring, ns | ours, best plan, ns | plan |")
         print("|---|---:|---:|---|")
-        told = list(complaint(checkout, folder))
         for label, ns, best_ns, plan_name in told:
             print(f"| {label} | {ns:.0f} | {best_ns:.0f} | {plan_name} |")
     out.parent.mkdir(parents=True, exist_ok=True)
-    data = {"examples": [asdict(row) for row in shipped], "grid": [asdict(row) for row in rows], "complaint": told}
+    data = {
+        "examples": [asdict(row) for row in shipped],
+        "grid": [asdict(row) for row in rows],
+        "dimensions": several,
+        "complaint": told,
+    }
     out.write_text(json.dumps(data, indent=1) + "\n")
 
 

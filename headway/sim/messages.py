@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from headway.sim.fabric import Fabric
@@ -41,18 +42,35 @@ class Messenger(Protocol):
 
 
 class CutThrough:
-    """Each message is a flow of `network`; flows on one link share it max-min fairly."""
+    """Each message is a flow of `network`. One host sends another one message after the other, as a connection does;
+    flows of different pairs share a link max-min fairly.
+    """
 
     def __init__(self, network: Network) -> None:
         self._network = network
+        self._waiting: dict[tuple[int, int], deque[tuple[float, Callback]]] = {}
 
     def send(self, src: int, dst: int, size_bytes: float, on_done: Callback) -> None:
         """As `Messenger` says."""
-        self._network.start(src, dst, size_bytes, on_done=on_done)
+        waiting = self._waiting.get((src, dst))
+        if waiting is None:
+            self._waiting[src, dst] = deque()
+            self._begin((src, dst), size_bytes, on_done)
+        else:
+            waiting.append((size_bytes, on_done))
 
     def carried_bytes(self, link: int) -> float:
         """As `Messenger` says."""
         return self._network.carried_bytes(link)
+
+    def _begin(self, pair: tuple[int, int], size_bytes: float, on_done: Callback) -> None:
+        self._network.start(*pair, size_bytes, on_sent=partial(self._sent, pair), on_done=on_done)
+
+    def _sent(self, pair: tuple[int, int]) -> None:
+        if self._waiting[pair]:
+            self._begin(pair, *self._waiting[pair].popleft())
+        else:
+            del self._waiting[pair]
 
 
 @dataclass(slots=True)

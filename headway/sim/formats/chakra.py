@@ -232,7 +232,7 @@ class _NodeReader:
             name=self._name,
             kind=kind,
             after=tuple(dict.fromkeys(self._after)),
-            duration_s=self._plain.get(7, 0) * 1e-6,
+            duration_s=self._plain.get(7, 0) / 1e6,
             cpu=self._number("is_cpu_op") != 0,
             ops=self._number("num_ops"),
             tensor_bytes=self._number("tensor_size"),
@@ -290,7 +290,7 @@ class _NodeReader:
             return 0.0
         if not 0 <= value < 1e18:
             raise self._error(name, f"cannot be {value:g}")
-        return value
+        return float(value)
 
     def _npu(self, name: str, *, needed: bool) -> int:
         return int(self._number(name, needed=needed)) if needed or name in self._numbers else -1
