@@ -18,8 +18,8 @@ filling stopped it on a full queue where no chosen flow has a larger level, and 
 flow that was not chosen was at its cap and still is; or has the bottleneck that it had before, which either holds
 no chosen flow, so that nothing changed there, or passed the second test. So every flow is at its cap or has a
 bottleneck, and the allocation with that property is unique. Each round chooses more flows, so the rounds end; when
-they have filled as many flows as there are, all flows that are linked to the chosen ones are taken at once: a solve
-costs at most about twice what filling all flows would.
+they have filled more flows than there are, all flows that are linked to the chosen ones are taken at once, and none is
+left to join: a solve costs at most about three times what filling all flows would.
 
 Cost: of the filling, flows chosen times hops times log of the queues that they are on; of a look, all flows on a full
 queue whose chosen flows changed. Neither depends on how many hosts, links or other flows there are.
@@ -31,10 +31,8 @@ import numpy as np
 from numba import njit
 
 from headway.sim.due import put
+from headway.sim.progressive import SAME, fill
 from headway.sim.tables import NONE, Records
-
-SAME = 1e-12
-"""Levels that differ by less than this part are one level; less than this part of a link's capacity is nothing."""
 
 FEW = 64
 """What the flows of a queue use is always summed anew while they are so few, and once in as many changes if more."""
@@ -164,119 +162,6 @@ def _choose(flows: Records, uses: Records, queues: Records, links: Records, stat
             q.outside_bound -= 1
         uses[use].next_chosen = q.first_chosen
         q.first_chosen = use
-
-
-@njit(cache=True)
-def _sift(queues: Records, size: int, queue: int, level: float) -> None:
-    """Put a queue at the top of the heap of levels, whose first row is free, and let it sink."""
-    place = 0
-    while True:
-        below = 2 * place + 1
-        if below >= size:
-            break
-        if below + 1 < size and queues[below + 1].heap_level < queues[below].heap_level:
-            below += 1
-        if queues[below].heap_level >= level:
-            break
-        queues[place].heap, queues[place].heap_level = queues[below].heap, queues[below].heap_level
-        place = below
-    queues[place].heap, queues[place].heap_level = queue, level
-
-
-@njit(cache=True)
-def _count_weight(flows: Records, uses: Records, queues: Records, queue: int) -> None:
-    weight = 0.0
-    use = queues[queue].first_chosen
-    while use != NONE:
-        if not flows[uses[use].flow].next_done:
-            weight += flows[uses[use].flow].weight
-        use = uses[use].next_chosen
-    queues[queue].open_weight = queues[queue].counted_weight = weight
-
-
-@njit(cache=True)
-def _stop(flows: Records, uses: Records, queues: Records, flow: int, rate_Bps: float, bound: int) -> None:
-    """A flow that is being filled has its rate."""
-    f = flows[flow]
-    f.next_Bps, f.next_bound, f.next_done = rate_Bps, bound, True
-    first = flow * (uses.shape[0] // flows.shape[0])
-    for use in range(first, first + f.hops):
-        q = queues[uses[use].queue]
-        q.left_Bps -= rate_Bps
-        q.open -= 1
-        q.open_weight -= f.weight
-        # What is left of a sum after subtractions is as wrong as the sum was large: count again in time.
-        if q.open > 0 and q.open_weight < 0.5 * q.counted_weight:
-            _count_weight(flows, uses, queues, uses[use].queue)
-
-
-@njit(cache=True)
-def _fill(flows: Records, uses: Records, queues: Records, links: Records, state: Records) -> None:
-    """Progressive filling of the chosen flows: sets their `next_Bps` and `next_bound`."""
-    chosen = state[0].choice
-    capped = 0
-    for i in range(chosen):
-        f = flows[flows[i].choice]
-        f.next_done = False
-        if f.cap_Bps < np.inf:
-            capped += 1
-        if f.hops == 0:
-            f.next_Bps, f.next_bound, f.next_done = f.cap_Bps, NONE, True
-    cap_flow = np.empty(capped, dtype=np.int64)
-    cap_level = np.empty(capped)
-    capped = 0
-    for i in range(chosen):
-        f = flows[flows[i].choice]
-        if f.cap_Bps < np.inf:
-            cap_flow[capped], cap_level[capped] = flows[i].choice, f.cap_Bps / f.weight
-            capped += 1
-    cap_order = np.argsort(cap_level, kind="mergesort")
-    waiting = 0
-    for i in range(state[0].look):
-        queue = queues[i].look
-        q = queues[queue]
-        if q.chosen == 0:
-            continue
-        q.left_Bps = max(0.0, q.available_Bps - q.outside_Bps)
-        q.open = q.chosen
-        _count_weight(flows, uses, queues, queue)
-        if q.open_weight > 0:
-            # Heap by insertion from below.
-            level = q.left_Bps / q.open_weight
-            place = waiting
-            waiting += 1
-            while place > 0 and queues[(place - 1) >> 1].heap_level > level:
-                above = (place - 1) >> 1
-                queues[place].heap, queues[place].heap_level = queues[above].heap, queues[above].heap_level
-                place = above
-            queues[place].heap, queues[place].heap_level = queue, level
-    next_cap = 0
-    while waiting > 0:
-        queue, level = queues[0].heap, queues[0].heap_level
-        q = queues[queue]
-        if q.open > 0:
-            now = max(0.0, q.left_Bps) / q.open_weight
-            if now > level * (1 + SAME):  # flows that stopped elsewhere left more to the others
-                _sift(queues, waiting, queue, now)
-                continue
-            level = now
-        while next_cap < capped and flows[cap_flow[cap_order[next_cap]]].next_done:
-            next_cap += 1
-        if next_cap < capped and cap_level[cap_order[next_cap]] <= level:
-            flow = cap_flow[cap_order[next_cap]]
-            _stop(flows, uses, queues, flow, flows[flow].cap_Bps, NONE)
-            continue
-        if q.open > 0:
-            _count_weight(flows, uses, queues, queue)
-            level = max(0.0, q.left_Bps) / q.open_weight
-            use = q.first_chosen
-            while use != NONE:
-                flow = uses[use].flow
-                if not flows[flow].next_done:
-                    _stop(flows, uses, queues, flow, min(flows[flow].cap_Bps, level * flows[flow].weight), queue)
-                use = uses[use].next_chosen
-        waiting -= 1
-        _sift(queues, waiting, queues[waiting].heap, queues[waiting].heap_level)
 
 
 @njit(cache=True)
@@ -429,7 +314,7 @@ def solve(flows: Records, uses: Records, queues: Records, links: Records, state:
         _choose_changed(flows, uses, queues, links, state, level)
         filled = 0
         while True:
-            _fill(flows, uses, queues, links, state)
+            fill(flows, uses, queues, state)
             filled += state[0].choice
             joining = 0
             for i in range(state[0].look):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -36,60 +37,32 @@ Callback = Callable[[], None]
 Route = npt.NDArray[np.int64]
 
 
+@dataclass(slots=True, eq=False)
 class Flow:
     """One flow on its way. Made by `Network.start`.
 
     Attributes:
-        size_bytes: how much it has to send, or had.
         latency_s: of its route, one way, when it began.
+        size_bytes: how much it has to send, or had.
         cap_Bps: the most it takes by its owner's wish.
         began_s, ended_s: on the clock; the end is infinite while it runs.
+        slot, route, window_Bps, final_bytes, marks: the network's own.
     """
 
-    __slots__ = (
-        "began_s",
-        "cap_Bps",
-        "ended_s",
-        "final_bytes",
-        "latency_s",
-        "marks",
-        "on_done",
-        "on_sent",
-        "route",
-        "size_bytes",
-        "slot",
-        "src",
-        "weight",
-        "window_Bps",
-    )
-
-    def __init__(
-        self,
-        slot: int,
-        src: int,
-        route: Route,
-        latency_s: float,
-        size_bytes: float,
-        weight: float,
-        cap_Bps: float,
-        began_s: float,
-        on_sent: Callback | None,
-        on_done: Callback | None,
-    ) -> None:
-        self.slot = slot
-        self.src = src
-        self.route = route
-        self.latency_s = latency_s
-        self.size_bytes = size_bytes
-        self.weight = weight
-        self.cap_Bps = cap_Bps
-        self.window_Bps = INF
-        self.began_s = began_s
-        self.ended_s = INF
-        self.on_sent = on_sent
-        self.on_done = on_done
-        self.final_bytes = 0.0
-        self.marks: deque[tuple[float, Callback]] | None = None
+    slot: int
+    src: int
+    route: Route
+    latency_s: float
+    size_bytes: float
+    weight: float
+    cap_Bps: float
+    began_s: float
+    on_sent: Callback | None
+    on_done: Callback | None
+    ended_s: float = INF
+    window_Bps: float = INF
+    final_bytes: float = 0.0
+    marks: deque[tuple[float, Callback]] | None = None
 
     @property
     def ended(self) -> bool:
@@ -114,7 +87,7 @@ class Network:
         self._latency_s = [link.latency_s for link in fabric.links]
         self._loss: dict[int, float] = {}
         self._sources = Sources()
-        self._routes: dict[tuple[int, int, int], tuple[Route, float]] = {}
+        self._routes: dict[tuple[int, ...], tuple[Route, float]] = {}
         self._tables = Tables.of(self._nominal_Bps)
         self._flows: list[Flow | None] = []
         self._look_at_tables()
@@ -375,13 +348,12 @@ class Network:
             capacity_Bps *= self.realism.incast_part(self._sources.count(link))
         rows.change_capacity(self._tables.queues, self._tables.links, self._tables.state, link, capacity_Bps)
 
-    def _way(self, src: int, dst: int, key: int) -> tuple[Route, float]:
-        found = self._routes.get((src, dst, key))
-        if found is None:
+    def _way(self, *key: int) -> tuple[Route, float]:
+        if key not in self._routes:
             if len(self._routes) >= MOST_ROUTES:
                 self._routes.clear()
-            found = self._routes[src, dst, key] = self._measured(self.fabric.router.route(src, dst, key))
-        return found
+            self._routes[key] = self._measured(self.fabric.router.route(*key))
+        return self._routes[key]
 
     def _measured(self, route: Sequence[int]) -> tuple[Route, float]:
         return np.array(route, dtype=np.int64), sum(self._latency_s[link] for link in route)

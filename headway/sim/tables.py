@@ -31,7 +31,7 @@ def _code() -> str:
     files too. As part of a type that all these functions take, the name makes it compile them again.
     """
     here = Path(__file__)
-    files = (here, *(here.with_name(name) for name in ("due.py", "maxmin.py", "flows.py")))
+    files = (here, *(here.with_name(name) for name in ("due.py", "progressive.py", "maxmin.py", "flows.py")))
     return f"code_{zlib.crc32(b''.join(file.read_bytes() for file in files)):08x}"
 
 

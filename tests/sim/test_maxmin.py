@@ -9,6 +9,7 @@ import pytest
 from headway.sim.network import Flow, Network
 from tests.sim.waterfill import (
     Case,
+    Demand,
     begin,
     by_linear_programs,
     fault,
@@ -53,9 +54,12 @@ def change_at_random(rng: random.Random, case: Case, network: Network, flows: li
             network.set_cap(flows[f], other.cap_Bps)
 
 
-@pytest.mark.parametrize(("links", "flows", "steps"), [(3, 6, 400), (10, 15, 400), (40, 60, 300), (300, 150, 300)])
-def test_rates_after_changes_are_those_of_a_solve_from_scratch(links: int, flows: int, steps: int) -> None:
-    for seed in range(5):
+@pytest.mark.parametrize(
+    ("links", "flows", "steps", "seeds"),
+    [(3, 6, 400, 5), (10, 15, 400, 5), (40, 60, 200, 3), (300, 150, 200, 2), (30, 400, 40, 1)],
+)
+def test_rates_after_changes_are_those_of_a_solve_from_scratch(links: int, flows: int, steps: int, seeds: int) -> None:
+    for seed in range(seeds):
         rng = random.Random(seed)
         case = Case([random_capacity(rng) for _ in range(links)])
         loop, network = network_of(*case.capacities_Bps)
@@ -72,3 +76,13 @@ def test_rates_after_changes_are_those_of_a_solve_from_scratch(links: int, flows
             assert fault(case, rates) is None, (seed, step)
             if step % 10 == 0:
                 assert rates == pytest.approx(case.solve(), rel=1e-9, abs=1e-9)
+
+
+def test_judge_finds_what_is_wrong() -> None:
+    case = Case([10.0, 4.0], [Demand((0, 1)), Demand((0,)), Demand((0,), cap_Bps=1.0), Demand((0,), priority=1)])
+    assert case.solve() == [4.0, 5.0, 1.0, 0.0]
+    assert fault(case, [4.0, 5.0, 1.0, 0.0]) is None
+    assert fault(case, [4.0, 5.0, 1.0, 0.1]) == "link 0 of 10.0 carries 10.1"
+    assert fault(case, [4.0, 4.5, 1.5, 0.0]) == "flow 2 takes 1.5, more than its cap 1.0"
+    for unfair in ([3.0, 6.0, 1.0, 0.0], [4.0, 5.5, 0.5, 0.0], [4.0, 4.0, 1.0, 1.0]):
+        assert "no bottleneck" in (fault(case, unfair) or "")

@@ -174,8 +174,11 @@ def by_linear_programs(cases: Sequence[Case]) -> list[list[float]]:
 
 def fault(case: Case, rates: Sequence[float], *, tolerance: float = 1e-9) -> str | None:
     """Why the rates are not max-min fair: the definition, flow by flow. None if they are."""
-    x, links = np.array(rates), range(len(case.capacities_Bps))
-    users = [[f for f, demand in enumerate(case.demands) if link in demand.route] for link in links]
+    x = np.array(rates)
+    users: list[list[int]] = [[] for _ in case.capacities_Bps]
+    for f, demand in enumerate(case.demands):
+        for link in demand.route:
+            users[link].append(f)
     for link, capacity in enumerate(case.capacities_Bps):
         if x[users[link]].sum() > capacity * (1 + tolerance):
             return f"link {link} of {capacity} carries {x[users[link]].sum()}"
