@@ -1,0 +1,126 @@
+"""Fluid plans: closed forms, and `predict`'s time."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.cluster.model import Cluster
+from headway.collectives import families
+from headway.collectives.loads import link_loads
+from headway.collectives.plan import Collective, Plan
+from headway.collectives.predict import CostModel, predict
+from headway.sim.collective import Execution
+from headway.sim.fabric import star
+from tests.collectives.clusters import clusters
+from tests.sim.operations import FREE, RATE_Bps, fabric_of, run
+
+SIZE_BYTES = 8_000_000
+COLLECTIVES = tuple(Collective)
+
+
+def plan_for(size: int, name: str, seed: int, what: Collective) -> Plan:
+    """A plan that can carry `what`, with its ranks shuffled."""
+    draw = random.Random(seed)
+    order = draw.sample(range(size), size)
+    if what in (Collective.BROADCAST, Collective.REDUCE):
+        trees = {"star": families.star(size, 0), "binary tree": families.binary_tree(order)}
+        return trees.get(name, families.chain(order))
+    rooted = {
+        "ring": families.ring(order),
+        "direct": families.direct([1.0] * size),
+        "recursive doubling": families.recursive_doubling(order),
+    }
+    if what is Collective.ALL_REDUCE:
+        rooted |= {
+            "star": families.star(size, order[0]),
+            "chain": families.chain(order),
+            "double tree": families.double_tree(order),
+            "binary tree": families.binary_tree(order),
+        }
+    return rooted.get(name, families.ring(order))
+
+
+NAMES = st.sampled_from(("ring", "direct", "recursive doubling", "star", "chain", "double tree", "binary tree"))
+
+
+@given(clusters(plain=True), NAMES, st.sampled_from(COLLECTIVES), st.integers(0, 99))
+@settings(max_examples=150, deadline=None)
+def test_alone_it_takes_what_its_busiest_link_takes(cluster: Cluster, name: str, what: Collective, seed: int) -> None:
+    plan = plan_for(cluster.world_size, name, seed, what)
+    cluster = replace(cluster, alpha_s=0.0)
+    busy_s = [
+        load * SIZE_BYTES / link.capacity_Bps
+        for load, link in zip(link_loads(plan, cluster, what), cluster.links, strict=True)
+    ]
+    took_s = run(fabric_of(cluster), plan, what, SIZE_BYTES, Execution.STREAMS, chunk_bytes=0).time_s
+    assert took_s == pytest.approx(max(busy_s, default=0.0), rel=1e-9, abs=1e-15)
+
+
+@given(clusters(plain=True), NAMES, st.sampled_from(COLLECTIVES), st.integers(0, 99), st.sampled_from((16384, 524288)))
+@settings(max_examples=150, deadline=None)
+def test_pieces_and_messages_take_what_is_predicted(
+    cluster: Cluster, name: str, what: Collective, seed: int, chunk_bytes: int
+) -> None:
+    plan = plan_for(cluster.world_size, name, seed, what)
+    costs = CostModel(incast=0.0)
+    predicted = predict(plan, cluster, what, SIZE_BYTES, chunk_bytes, costs=costs)
+    took_s = run(
+        fabric_of(cluster), plan, what, SIZE_BYTES, Execution.STREAMS, chunk_bytes=chunk_bytes, costs=costs
+    ).time_s
+    assert took_s == pytest.approx(predicted.time_s, rel=1e-9)
+
+
+def test_against_a_foreign_flow_its_heaviest_pair_counts_as_one() -> None:
+    plan = families.ring(range(4))
+    alone_s = run(star(4, RATE_Bps), plan, Collective.ALL_REDUCE, SIZE_BYTES, Execution.STREAMS, chunk_bytes=0).time_s
+    shared = run(
+        star(5, RATE_Bps),
+        plan,
+        Collective.ALL_REDUCE,
+        SIZE_BYTES,
+        Execution.STREAMS,
+        chunk_bytes=0,
+        background=[(4, 0)],
+    )
+    # Two equal flows of the ring end at host 0, so that the foreign one takes a third of it.
+    assert shared.time_s == pytest.approx(alone_s * 1.5)
+    heavier = run(
+        star(5, RATE_Bps), plan, Collective.ALL_REDUCE, SIZE_BYTES, Execution.STREAMS, chunk_bytes=0,
+        background=[(4, 0)], weight=2.0,
+    )  # fmt: skip
+    assert heavier.time_s == pytest.approx(alone_s * 1.25)
+
+
+def test_a_late_rank_holds_up_only_its_own_pairs() -> None:
+    plan = families.ring(range(4))
+    late = run(
+        star(4, RATE_Bps), plan, Collective.ALL_REDUCE, SIZE_BYTES, Execution.STREAMS, chunk_bytes=0,
+        ready=(0.0, 0.0, 0.0, 1.0),
+    )  # fmt: skip
+    alone_s = 1.5 * SIZE_BYTES / RATE_Bps
+    assert late.time_s == pytest.approx(1.0 + alone_s)
+    assert {(src, dst) for src, dst, flow in late.flows if flow.began_s == 0} == {(0, 1), (1, 0), (1, 2), (2, 1)}
+
+
+def test_each_cost_counts() -> None:
+    plan = families.double_tree(range(8))
+    fabric = star(8, RATE_Bps, latency_s=1e-3)
+    base_s = run(star(8, RATE_Bps), plan, Collective.ALL_REDUCE, SIZE_BYTES, Execution.STREAMS, chunk_bytes=0).time_s
+    for chunk_bytes, costs, over in ((65536, FREE, star(8, RATE_Bps)), (0, FREE, fabric)):
+        took_s = run(
+            over, plan, Collective.ALL_REDUCE, SIZE_BYTES, Execution.STREAMS, chunk_bytes=chunk_bytes, costs=costs
+        ).time_s
+        assert took_s > base_s
+    free_s = run(
+        star(8, RATE_Bps), plan, Collective.ALL_REDUCE, SIZE_BYTES, Execution.STREAMS, chunk_bytes=65536
+    ).time_s
+    costly = CostModel(per_message_s=1e-4)
+    dear_s = run(
+        star(8, RATE_Bps), plan, Collective.ALL_REDUCE, SIZE_BYTES, Execution.STREAMS, chunk_bytes=65536, costs=costly
+    ).time_s
+    assert dear_s > free_s
