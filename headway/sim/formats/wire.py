@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
@@ -23,8 +23,7 @@ class WireError(Exception):
         super().__init__(f"{what} at byte {position}")
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a message.
 
     Attributes:
@@ -44,6 +43,8 @@ class Field:
 def varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """A variable-length integer, and the position after it."""
     result = 0
+    if position < end and data[position] < 0x80:
+        return data[position], position + 1
     for count in range(_LONGEST_VARINT):
         if position + count >= end:
             raise WireError("the data ends within a number", position)
@@ -59,7 +60,11 @@ def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
     position = start
     while position < end:
         at = position
-        tag, position = varint(data, position, end)
+        tag = data[position]
+        if tag < 0x80:  # nearly all are of one byte
+            position += 1
+        else:
+            tag, position = varint(data, position, end)
         number, kind = tag >> 3, tag & 7
         if not 1 <= number < 1 << 29:
             raise WireError(f"{number} is no field's number", at)
