@@ -54,6 +54,7 @@ def start(
     weight: float = 1.0,
     priority: int = 0,
     key: int | KeyOf = 0,
+    seed: int = 0,
     costs: CostModel = DEFAULT_COSTS,
     host: HostModel = DEFAULT_HOST,
     chunk_bytes: int | None = None,
@@ -72,6 +73,7 @@ def start(
         weight, priority: of each of its flows; see `Network.start`.
         key: of the operation's connections, from which each pair's is made; or a function of (src, dst) that gives
             it. The same key means the same ways through the network.
+        seed: of the pauses in `host`; the key and the clock go into them too.
         costs: of messages. Latency between hosts is the fabric's.
         host: what the ends of connections add, in PIECES.
         chunk_bytes: the largest piece; None: what the executor chooses on links of the fastest host's rate. STREAMS
@@ -102,6 +104,7 @@ def start(
         weight=weight,
         priority=priority,
         key=key,
+        seed=seed,
         costs=costs,
         host=host,
         on_done=on_done,

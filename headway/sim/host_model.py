@@ -14,12 +14,16 @@ class HostModel:
             more urgent pieces, and they are what can wait in the network's queues. The send buffer that
             `transport.send_window` starts with, which the kernel doubles.
         header_bytes: sent with each message (`transport.wire`).
+        pauses_per_s, pause_s: how often a rank's process is away, at random times, and for how long on average
+            (exponential): other processes have the processor.
         copy_Bps: at which a rank copies or adds what it has received, one message after the other.
     """
 
     kernel_bytes: float = 128 * 1024
     header_bytes: float = 24
     copy_Bps: float = float("inf")
+    pauses_per_s: float = 0.0
+    pause_s: float = 0.0
 
 
 DEFAULT_HOST = HostModel()

@@ -9,14 +9,17 @@ see `tandem`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
 from headway.collectives.pieces import Pieces, cut
 from headway.collectives.plan import Plan
 from headway.collectives.table import DOWN, UP, Table, window_messages
+from headway.lab.draws import mix
 from headway.sim.network import Flow
+from headway.sim.pauses import Processor
 from headway.sim.running import Call, Running
 from headway.sim.tandem import Tandem
 
@@ -69,12 +72,24 @@ class PieceRun(Running):
         self._header_bytes = call.host.header_bytes
         window = window_messages(call.chunk_bytes)
         self._connections = [
-            {peer: _Connection(Tandem(call, rank, peer), tags, window) for peer, tags in table.ready.items()}
+            {
+                peer: _Connection(Tandem(call, rank, peer, partial(self._wake, rank)), tags, window)
+                for peer, tags in table.ready.items()
+            }
             for rank, table in enumerate(self._tables)
         ]
         self._left = [table.messages + 1 for table in self._tables]
         self._owed = [[len(table.children[tree]) for tree in pieces.tree] for table in self._tables]
-        self._free_s = [0.0] * ranks
+        seed = mix(call.seed, 0 if callable(call.key) else call.key, round(1e9 * self.loop.now_s))
+        self._processors = [
+            Processor(
+                pauses_per_s=call.host.pauses_per_s,
+                pause_s=call.host.pause_s,
+                draw=random.Random(mix(seed, rank)),
+                now_s=self.loop.now_s,
+            )
+            for rank in range(ranks)
+        ]
         self._held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
 
     def weighted_flows(self) -> Iterable[tuple[Flow, float]]:
@@ -117,17 +132,18 @@ class PieceRun(Running):
 
     def _give(self, connection: _Connection, tag: int) -> None:
         """Into the transport, after what the rank does now."""
-        if self._per_message_s > 0:
-            self.loop.at(
-                self._busy_until(connection.tandem.src, self._per_message_s), partial(self._send, connection, tag)
-            )
-        else:
-            self._send(connection, tag)
+        self._do(connection.tandem.src, self._per_message_s, partial(self._send, connection, tag))
 
-    def _busy_until(self, rank: int, more_s: float) -> float:
-        end_s = max(self._free_s[rank], self.loop.now_s) + more_s
-        self._free_s[rank] = end_s
-        return end_s
+    def _wake(self, rank: int, action: Callable[[], None]) -> None:
+        self._do(rank, 0.0, action)
+
+    def _do(self, rank: int, work_s: float, action: Callable[[], None]) -> None:
+        """Let the rank's processor do it, after what it has to do already."""
+        end_s = self._processors[rank].done_s(self.loop.now_s, work_s)
+        if end_s > self.loop.now_s:
+            self.loop.at(end_s, action)
+        else:
+            action()
 
     def _send(self, connection: _Connection, tag: int) -> None:
         """Into the connection, behind what is in it."""
@@ -160,11 +176,8 @@ class PieceRun(Running):
             self._held[rank].append((src, tag))
 
     def _work(self, rank: int, src: int, tag: int) -> None:
-        cost_s = self._per_message_s + self._size[tag >> 1] * self._copy_s
-        if cost_s > 0:
-            self.loop.at(self._busy_until(rank, cost_s), partial(self._received, rank, src, tag))
-        else:
-            self._received(rank, src, tag)
+        work_s = self._per_message_s + self._size[tag >> 1] * self._copy_s
+        self._do(rank, work_s, partial(self._received, rank, src, tag))
 
     def _received(self, rank: int, src: int, tag: int) -> None:
         """Add a contribution, or pass a result on."""

@@ -57,14 +57,18 @@ class Realism:
     Attributes:
         incast: part of its time that a link into a host loses when very many hosts send to it at once; 0: none.
         slow_start: how new flows begin; None: at their fair rate.
+        burst_bytes: of each link's token bucket, payload; see `buckets`. Seen by plans that are carried out in pieces.
     """
 
     incast: float = 0.0
     slow_start: SlowStart | None = None
+    burst_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.incast < float("inf"):
             raise UsageError(f"an incast loss of {self.incast} cannot be", hint="use 0 or more, like 0.03")
+        if not 0 <= self.burst_bytes < float("inf"):
+            raise UsageError(f"a burst of {self.burst_bytes} bytes cannot be", hint="use 0 or more")
 
     def incast_part(self, sources: int) -> float:
         """Part of a link's capacity that is there when flows of so many hosts end on it."""

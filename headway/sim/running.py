@@ -37,6 +37,7 @@ class Call:
     weight: float = 1.0
     priority: int = 0
     key: int | KeyOf = 0
+    seed: int = 0
     costs: CostModel = DEFAULT_COSTS
     host: HostModel = DEFAULT_HOST
     on_done: OnDone | None = None

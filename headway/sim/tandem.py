@@ -18,10 +18,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from headway.sim.buckets import buckets_of
 from headway.sim.network import Flow
 from headway.sim.running import Call
 
 PACKET_BYTES = 64 * 1024
+
+WRITABLE = 2 / 3
+"""Of a send buffer; the kernel tells when no more than this part of it is used (Linux: sk_stream_min_wspace)."""
 
 
 class _Packet:
@@ -39,10 +43,11 @@ class _Packet:
 
 
 class _Stage:
-    __slots__ = ("base", "flow", "given", "link", "packets")
+    __slots__ = ("base", "flow", "given", "latency_s", "link", "packets")
 
-    def __init__(self, link: int) -> None:
+    def __init__(self, link: int, latency_s: float) -> None:
         self.link = link
+        self.latency_s = latency_s
         self.packets: deque[_Packet] = deque()
         self.flow: Flow | None = None
         self.base = self.given = 0.0
@@ -54,19 +59,23 @@ class Tandem:
     Args:
         call: the operation.
         src, dst: ranks.
+        wake: makes the sender give the kernel more, when its processor gets to it. The kernel asks when a third of its
+            buffer is free.
 
     Attributes:
         weight: of the flows that it begins.
         arrived_bytes: that have left all stages.
     """
 
-    def __init__(self, call: Call, src: int, dst: int) -> None:
+    def __init__(self, call: Call, src: int, dst: int, wake: Callable[[Callable[[], None]], None]) -> None:
         self.src, self.dst = src, dst
         self.weight = call.weight
         self.arrived_bytes = 0.0
         self._call, self._network = call, call.network
         self._buffer_bytes = call.host.kernel_bytes
-        self._stages = [_Stage(link) for link in call.way(src, dst)]
+        self._wake, self._woken = wake, False
+        self._buckets = buckets_of(call.network)
+        self._stages = [_Stage(link, call.network.fabric.links[link].latency_s) for link in call.way(src, dst)]
         self._queue: deque[_Packet] = deque()
         self._inside_bytes = 0.0
 
@@ -112,16 +121,27 @@ class Tandem:
         stage = self._stages[index]
         first = not stage.packets
         stage.packets.append(packet)
+        free_bytes = 0.0
+        if first and self._buckets is not None:
+            free_bytes = self._buckets.take(stage.link, packet.size_bytes)
+        if free_bytes < packet.size_bytes:
+            self._flow(index, packet.size_bytes - free_bytes)
+        if first and index + 1 < len(self._stages):
+            self._enter(index + 1, packet)
+        if free_bytes == packet.size_bytes:
+            self._left(index)
+
+    def _flow(self, index: int, size_bytes: float) -> None:
+        stage = self._stages[index]
         flow = stage.flow
         if flow is None or flow.ended:
             stage.base = stage.given
-            stage.flow = flow = self._call.flow(self.src, self.dst, packet.size_bytes, self.weight, route=(stage.link,))
+            stage.flow = flow = self._call.flow(self.src, self.dst, size_bytes, self.weight, route=(stage.link,))
+            stage.latency_s = flow.latency_s
         else:
-            self._network.extend(flow, packet.size_bytes)
-        stage.given += packet.size_bytes
+            self._network.extend(flow, size_bytes)
+        stage.given += size_bytes
         self._network.on_bytes(flow, stage.given - stage.base, partial(self._left, index))
-        if first and index + 1 < len(self._stages):
-            self._enter(index + 1, packet)
 
     def _left(self, index: int) -> None:
         """The first packet of a stage has left it; the next one begins, and enters the next stage."""
@@ -130,9 +150,16 @@ class Tandem:
         packet.pending -= 1
         if stage.packets and index + 1 < len(self._stages):
             self._enter(index + 1, stage.packets[0])
-        if not packet.pending:
-            self._inside_bytes -= packet.size_bytes
-            self.arrived_bytes += packet.size_bytes
-            if packet.arrived is not None:
-                packet.arrived(sum(each.flow.latency_s for each in self._stages if each.flow is not None))
-            self._feed()
+        if packet.pending:
+            return
+        self._inside_bytes -= packet.size_bytes
+        self.arrived_bytes += packet.size_bytes
+        if packet.arrived is not None:
+            packet.arrived(sum(each.latency_s for each in self._stages))
+        if self._queue and not self._woken and self._inside_bytes <= WRITABLE * self._buffer_bytes:
+            self._woken = True
+            self._wake(self._more)
+
+    def _more(self) -> None:
+        self._woken = False
+        self._feed()
