@@ -65,6 +65,26 @@ class Phase(Model):
         return size or 0
 
 
+class Interleave(Model):
+    """How a job's flows make way for each other; see `headway.interleave`.
+
+    Attributes:
+        actuator: what makes a flow push harder; the simulator has weights whatever is asked for.
+        slope, intercept: of F. most: the dial, F is never above it.
+    """
+
+    actuator: Literal["auto", "bpf-reno", "bpf-cubic", "streams", "pacing"] = "auto"
+    slope: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.75
+    intercept: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.25
+    most: Annotated[float, Field(gt=0, le=16)] = 16.0
+
+    @model_validator(mode="after")
+    def _dial_fits(self) -> Self:
+        if not self.intercept < self.most:
+            raise ValueError(f"most {self.most:g} must be above the intercept {self.intercept:g}")
+        return self
+
+
 class Job(Model):
     """Ranks that repeat a loop together.
 
@@ -79,7 +99,10 @@ class Job(Model):
         loop: the phases of one iteration, one after the other; each begins on a rank when the rank's last has ended.
         policy: who chooses plans, as HEADWAY_POLICY: `packing`, `react`, `off`; in the simulator also `clairvoyant`.
         plan: hold this family, as HEADWAY_PLAN; empty: chosen by prediction.
-        weight: of each of its flows against others on a full link.
+        weight: of each of its flows against others on a full link; in the lab a whole number of parallel streams.
+        interleave: let its flows and those of other jobs take turns; without it they do not.
+        congestion_control: of its connections in the lab; empty: the scenario's. The simulator knows no difference.
+        period: iteration k begins no earlier than start + k * period, as a central planner of shifts has it.
         priority: class of its flows; 0 is served first.
         seed: of its noise and placement.
     """
@@ -95,6 +118,9 @@ class Job(Model):
     plan: str = ""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     priority: Annotated[int, Field(ge=0, le=7)] = 0
+    interleave: Interleave | None = None
+    congestion_control: str = ""
+    period: Time | None = None
     seed: int = 0
 
     @model_validator(mode="after")
