@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 import socket
 import time
 from collections import deque
@@ -18,6 +19,8 @@ POLL_S = 0.5
 REACH_S = 5.0
 AHEAD = 2
 """Cells in flight per processor of the cluster: so many that none waits for us, so few that an end comes soon."""
+HINT = "start one with ray start --head; one that asks for a token needs RAY_AUTH_MODE=token here too"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @contextmanager
@@ -65,7 +68,7 @@ def _check_reached(address: str) -> None:
 
 def _unreached(address: str, error: BaseException) -> UsageError:
     said = " ".join(str(error).split())
-    return UsageError(f"no Ray cluster at {address!r}: {said}", where="--ray", hint="ray start --head")
+    return UsageError(f"no Ray cluster at {address!r}: {said}", where="--ray", hint=HINT)
 
 
 def _run(
@@ -92,7 +95,7 @@ def _run(
             try:
                 yield ray.get(reference)
             except ray.exceptions.RayError as error:
-                said = " ".join(str(error).split())
+                said = " ".join(_COLOURS.sub("", str(error)).split())
                 yield Attempt(index, error=f"on Ray: {said}", wall_s=time.perf_counter() - since_s)
     check()
 

@@ -80,6 +80,7 @@ class _Worker:
         theirs.close()
         self.index: int | None = None
         self.since_s = 0.0
+        self.ready = False
 
     def give(self, index: int, work: Json) -> None:
         self.index, self.since_s = index, time.perf_counter()
@@ -139,7 +140,7 @@ class _Pool:
             yield Attempt(index, error=f"the worker {words}", wall_s=time.perf_counter() - worker.since_s)
             return
         if received is None:
-            worker.since_s = time.perf_counter()  # it has started: that was not the cell's time
+            worker.ready, worker.since_s = True, time.perf_counter()  # starting was not the cell's time
             return
         assert isinstance(received, Attempt)
         worker.index = None
@@ -149,7 +150,8 @@ class _Pool:
         if self._limit_s is None:
             return
         now_s = time.perf_counter()
-        for worker in [w for w in self._workers if w.index is not None and now_s - w.since_s > self._limit_s]:
+        busy = [w for w in self._workers if w.index is not None and w.ready and now_s - w.since_s > self._limit_s]
+        for worker in busy:
             assert worker.index is not None
             self._remove(worker)
             yield Attempt(worker.index, error=f"took longer than {self._limit_s:g} s", wall_s=now_s - worker.since_s)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+import secrets
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -276,6 +282,77 @@ def test_rows_are_json_lines(tmp_path: Path) -> None:
     fields = json.loads((tmp_path / ROWS).read_text())
     assert fields.keys() == {"key", "parameters", "values", "error", "wall_s"}
     assert fields["values"] == {"square": 0}
+
+
+@pytest.fixture(scope="module")
+def ray_address() -> Iterator[str]:
+    """A Ray cluster of one node with two processors, on loopback."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'headway[ray]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # Paths of Ray's sockets are long, and a socket's path may have 107 characters: pytest's folders leave too few.
+    folder = Path(tempfile.mkdtemp(prefix="hwray"))
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"]
+    command += ["--node-ip-address=127.0.0.1", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    # A token of its own, whatever this user's other clusters have.
+    tokens = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    patch = pytest.MonkeyPatch()
+    for name, value in tokens.items():
+        patch.setenv(name, value)
+    log = (folder / "log").open("w")
+    process = subprocess.Popen(
+        [*command, f"--temp-dir={folder / 'r'}"],
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parent}"},
+    )
+    try:
+        for _ in range(600):
+            if "Ray runtime started" in (folder / "log").read_text():
+                break
+            assert process.poll() is None, (folder / "log").read_text()
+            time.sleep(0.1)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+        log.close()
+        for number in _members(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+        patch.undo()
+
+
+@pytest.mark.ranks
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_cells_run_on_ray(tmp_path: Path, ray_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code_version.cache_clear()  # sources may have been edited since another test asked
+    todo = cells(5)
+    rows = run_cells(todo, squared, workers=0, out=tmp_path, ray=ray_address)
+    assert [row.error for row in rows] == [""] * 5
+    assert values(rows) == [0, 1, 4, 9, 16]
+    failing = [cell for cell in todo if cell.parameters["x"] in (0, 1, 2, 3)]
+    rows = run_cells(failing, troubled, workers=0, out=tmp_path, ray=ray_address)
+    assert rows[0].values == {"fine": True}
+    assert rows[1].error == "this cell cannot be"
+    assert rows[2].error.startswith("ZeroDivisionError")
+    assert rows[3].error.startswith("on Ray: ")
+    monkeypatch.setattr("headway.bench.pool.code_version", lambda: "another")
+    (row,) = run_cells(cells(1), squared, workers=0, out=tmp_path, ray=ray_address)
+    assert row.error.startswith("the node runs Headway ")
+    assert row.error.endswith(", not another")
+
+
+@pytest.mark.ranks
+def test_a_ray_cluster_that_is_not_there(tmp_path: Path) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'headway[ray]'")
+    with pytest.raises(UsageError, match=r"--ray: no Ray cluster at '127.0.0.1:1'"):
+        run_cells(cells(1), squared, workers=2, out=tmp_path, ray="127.0.0.1:1")
 
 
 def test_ray_says_what_is_missing(tmp_path: Path) -> None:
