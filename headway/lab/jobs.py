@@ -12,6 +12,8 @@ from pydantic import Field, model_validator
 from headway.lab.quantities import Model, Names, Probability, Size, Time
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
+ELEMENT_BYTES = 4
+"""Of a collective's vector, which is float32."""
 Placement = Literal["packed", "spread", "random"]
 
 
@@ -63,6 +65,12 @@ class Phase(Model):
         """What is sent or reduced; 0 for computing."""
         size: int | None = None if self.compute is not None else getattr(self, self.kind)
         return size or 0
+
+    def vector_bytes(self, ranks: int) -> int:
+        """Bytes of a collective's vector: whole float32 elements, and whole blocks where it has one for each rank."""
+        blocks = ranks if self.kind in ("reduce_scatter", "all_gather") else 1
+        whole = ELEMENT_BYTES * blocks
+        return -(-self.size_bytes // whole) * whole
 
 
 class Interleave(Model):

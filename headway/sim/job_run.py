@@ -75,6 +75,7 @@ class _Communication:
     number: int
     iteration: int
     phase: Phase
+    size_bytes: int
     limit_s: float
     missing: int
     ready_s: list[float]
@@ -126,6 +127,9 @@ class JobRun:
         self._ranks_of = [_ranks_of(phase, len(hosts)) for phase in job.loop]
         self._idle = frozenset(range(len(hosts))).difference(*self._ranks_of)
         self._communicates = [kind != "compute" for kind in self._kinds]
+        self._sizes = [
+            phase.size_bytes if phase.kind == "send" else phase.vector_bytes(len(hosts)) for phase in job.loop
+        ]
         self._limits_s = [phase_limit_s(phase, cluster) for phase in job.loop]
         self._unruled: _Communication | None = None
         self._open: dict[tuple[int, int], _Communication] = {}
@@ -170,6 +174,8 @@ class JobRun:
             if index == 0:
                 if iteration == self.job.iterations:
                     return
+                if self.job.period is not None:
+                    now_s = max(now_s, self.job.start + iteration * self.job.period)
                 begun = self._begun.setdefault(iteration, _Iteration())
                 begun.start_s = min(begun.start_s, now_s)
             if self._kinds[index] == "compute":
@@ -208,6 +214,7 @@ class JobRun:
                 number,
                 iteration,
                 self.job.loop[index],
+                size_bytes=self._sizes[index],
                 limit_s=self._limits_s[index],
                 missing=len(self._ranks_of[index]),
                 ready_s=[HELD] * len(self.hosts),
@@ -236,7 +243,7 @@ class JobRun:
         """The first rank has come to a collective."""
         phase, number = communication.phase, communication.number
         kind = Collective(phase.kind)
-        plan = self._plans.plan_for(number, kind, phase.size_bytes, phase.root)
+        plan = self._plans.plan_for(number, kind, communication.size_bytes, phase.root)
         if plan is None:
             if self._unruled is communication:
                 raise HeadwayError(
@@ -250,7 +257,7 @@ class JobRun:
             self._setting.network,
             plan,
             kind,
-            phase.size_bytes,
+            communication.size_bytes,
             hosts=self.hosts,
             execution=self._setting.execution,
             ready=communication.ready_s,
@@ -273,7 +280,8 @@ class JobRun:
         phase, plan = communication.phase, communication.plan
         assert plan is not None
         kind, ready_s = Collective(phase.kind), communication.ready_s
-        self._plans.operation_done(OperationDone(communication.number, kind, phase.size_bytes, plan, ready_s, ended_s))
+        number, size_bytes = communication.number, communication.size_bytes
+        self._plans.operation_done(OperationDone(number, kind, size_bytes, plan, ready_s, ended_s))
         self._record(communication, plan.name, max(ready_s), max(ended_s))
         if self._unruled is not None:
             self._collective(self._unruled)
@@ -310,7 +318,7 @@ class JobRun:
                 number=communication.number,
                 iteration=communication.iteration,
                 kind=communication.phase.kind,
-                size_bytes=communication.phase.size_bytes,
+                size_bytes=communication.size_bytes,
                 plan=plan,
                 start_s=start_s,
                 end_s=end_s,
@@ -338,6 +346,7 @@ def phase_limit_s(phase: Phase, cluster: Cluster) -> float:
     if phase.kind == "compute":
         return 0.0
     if phase.kind != "send":
-        return lower_bound(cluster, Collective(phase.kind), phase.size_bytes, root=phase.root).time_s
+        size_bytes = phase.vector_bytes(cluster.world_size)
+        return lower_bound(cluster, Collective(phase.kind), size_bytes, root=phase.root).time_s
     rates = [cluster.links[link].capacity_Bps for link in cluster.route(phase.src, phase.dst)]
     return phase.size_bytes / min(rates) if rates else 0.0

@@ -80,6 +80,19 @@ def test_a_job_begins_at_its_start() -> None:
     assert result.jobs["a"].iterations[0].start_s == 0.07
 
 
+def test_a_period_holds_iterations_back() -> None:
+    result = streams(scenario_of(job("a", {"compute": "100ms"}, start="50ms", period="120ms")))
+    assert [each.start_s for each in result.jobs["a"].iterations] == pytest.approx([0.05, 0.17, 0.29])
+    late = streams(scenario_of(job("a", {"compute": "100ms"}, start="50ms", period="80ms")))
+    assert [each.start_s for each in late.jobs["a"].iterations] == pytest.approx([0.05, 0.15, 0.25])
+
+
+@pytest.mark.parametrize("execution", Execution)
+def test_a_vector_is_rounded_up_to_whole_blocks(execution: Execution) -> None:
+    result = simulate(scenario_of(job("a", {"reduce_scatter": "1MB"}, hosts=3)), execution=execution)
+    assert {operation.size_bytes for operation in result.jobs["a"].operations} == {1_000_008}
+
+
 def test_a_run_can_end_early_and_go_on() -> None:
     scenario = scenario_of(job("a", {"compute": "100ms"}, SEND, hosts=2, iterations=4))
     simulation = Simulation(scenario, execution=Execution.STREAMS)
