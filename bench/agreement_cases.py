@@ -181,12 +181,14 @@ def simulated_s(pair: Pair, spreads: Sequence[Uneven], *, draws: int = DRAWS) ->
     Args:
         pair: what runs.
         spreads: of the lab's repeats, where chance picks the ways. For each of them the mean is taken over the draws
-            that are nearest to it: loads do not tell flows of equal size from each other.
+            that are nearest to it: loads do not tell flows of equal size from each other. Without any, over all.
         draws: how many there are.
     """
     if not pair.by_chance:
         return simulated(pair, 0).time_s
     drawn = [simulated(pair, key) for key in range(draws)]
+    if not spreads:
+        return statistics.fmean(draw.time_s for draw in drawn)
     return statistics.fmean(_like(drawn, spread, NEAR * pair.size_bytes) for spread in spreads)
 
 

@@ -74,6 +74,7 @@ def test_of_simulated_draws_those_like_the_lab_s_count() -> None:
     drawn = [simulated(pair, key) for key in range(8)]
     slow, fast = (each(drawn, key=lambda draw: draw.time_s) for each in (max, min))
     assert slow.time_s > 1.5 * fast.time_s
+    assert simulated_s(pair, (), draws=8) == pytest.approx(sum(draw.time_s for draw in drawn) / 8)
     for spread in (slow.uneven, fast.uneven):
         like = [draw.time_s for draw in drawn if draw.uneven == pytest.approx(spread, abs=1000)]
         assert simulated_s(pair, [spread], draws=8) == pytest.approx(sum(like) / len(like), rel=1e-6)
