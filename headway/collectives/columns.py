@@ -7,6 +7,7 @@ number of columns depends on the number of classes and not on the number of rank
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from headway.collectives.plan import Collective, Plan
 MAX_DIRECT_NODES = 128
 """Above this many hosts no star columns are offered: n(n-1) flows."""
 MAX_SLOW_SETS = 4
+LEAST_LIGHT_NODES = 17
+"""From this many hosts on, a double tree with slow nodes in its light places is offered: with fewer, chains and stars do
+as well, and every further plan is one more that may be tried in vain. Ours."""
 
 
 def direct_shares(rates_Bps: Sequence[float]) -> tuple[float, ...]:
@@ -97,6 +101,8 @@ def _all_reduce(layout: Layout, order: list[int], sets: list[tuple[int, ...]], r
     for slow in ([()] if not sets else [sets[0], sets[-1]])[: 1 + (len(sets) > 1)]:
         core = [node for node in order if node not in set(slow)]
         plans.append(families.double_tree(core, last=slow))
+    if sets and h >= LEAST_LIGHT_NODES:
+        plans += _with_light_places(order, sets[0])
     if len(layout.racks) > 1:
         for slow in [(), *sets]:
             plans += [
@@ -110,6 +116,26 @@ def _all_reduce(layout: Layout, order: list[int], sets: list[tuple[int, ...]], r
         ]
         plans.append(families.direct(direct_shares(rates)))
     return plans
+
+
+def _with_light_places(order: list[int], slow: Sequence[int]) -> list[Plan]:
+    """A double tree with the slow nodes where a node has one edge in each tree, if there are that many such places.
+
+    They pay S as they would as extra leaves, but nobody pays for holding them: then a holder has 5 half edges, which is
+    more than a slow node at 2/5 of the rate or above needs.
+    """
+    n = len(order)
+    plan = families.double_tree(range(n))
+    parents = plan.parents
+    edges = np.bincount(parents[parents >= 0], minlength=n) + (parents >= 0).sum(axis=0)
+    light = np.flatnonzero(edges <= 2).tolist()[: len(slow)]
+    if n <= 2 or len(light) < len(slow):
+        return []
+    others = iter([node for node in order if node not in set(slow)])
+    at = dict(zip(light, slow, strict=True))
+    places = [at[place] if place in at else next(others) for place in range(n)]
+    named = f"double tree, {families.names(slow)} lightest"
+    return [replace(families.double_tree(places), name=named)]
 
 
 def _classes(layout: Layout, rates: Sequence[float]) -> list[frozenset[int]]:

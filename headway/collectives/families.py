@@ -99,7 +99,7 @@ def chains(
         rows[:, leaf] = spines[:, place]
         if any(leaf in pair for pair in bad):
             rows[:, leaf] = [_holder(spine, place, leaf, bad) for spine in spines.tolist()]
-    name = f"chains over {m}" + (f", {_names(leaves)} last" if leaves else "")
+    name = f"chains over {m}" + (f", {names(leaves)} last" if leaves else "")
     return plan_of(name, rows, np.full(count, 1 / count))
 
 
@@ -159,7 +159,7 @@ def double_tree(order: Sequence[int], *, last: Sequence[int] = (), share: float 
         for index, leaf in enumerate(last):
             row[leaf] = places[(2 * index) % m]
         rows.append(row)
-    name = "double tree" + (f", {_names(last)} last" if last else "")
+    name = "double tree" + (f", {names(last)} last" if last else "")
     if m == 1 and not last:
         return plan_of(name, rows[0][None, :], [1.0], order=core)
     if share >= 1 or share <= 0:
@@ -253,7 +253,7 @@ def two_level(
             for index, leaf in enumerate(leaves):
                 row[leaf] = _holder(core, (index + t) % len(core), leaf, bad)
         rows.append(row)
-    name = f"two-level over {len(cores)} groups" + (f", {_names(sorted(slow))} last" if slow else "")
+    name = f"two-level over {len(cores)} groups" + (f", {names(sorted(slow))} last" if slow else "")
     return plan_of(name, np.stack(rows), np.full(len(rows), 1 / len(rows)))
 
 
@@ -307,7 +307,7 @@ def rooted_chains(
                 holders = holders or [r for r in spine if r != root] or [root]
                 row[leaf] = _holder(holders, (index + root) % len(holders), leaf, bad)
         rows.append(row)
-    name = "chains from each rank" + (f", {_names(leaves)} last" if leaves else "")
+    name = "chains from each rank" + (f", {names(leaves)} last" if leaves else "")
     return plan_of(name, np.stack(rows), np.full(n, 1 / n))
 
 
@@ -331,7 +331,7 @@ def root_chains(root: int, order: Sequence[int], *, last: Sequence[int] = ()) ->
         for index, leaf in enumerate(leaves):
             row[leaf] = spine[-1 - index % max(1, len(core))]
         rows.append(row)
-    name = f"chains from rank {root}" + (f", {_names(leaves)} last" if leaves else "")
+    name = f"chains from rank {root}" + (f", {names(leaves)} last" if leaves else "")
     return plan_of(name, np.stack(rows), np.full(count, 1 / count))
 
 
@@ -408,7 +408,8 @@ def _joined(core: list[int], turn: int, before: int | None, bad: Collection[froz
     return core[turn % m :] + core[: turn % m]
 
 
-def _names(ranks: Sequence[int]) -> str:
+def names(ranks: Sequence[int]) -> str:
+    """Ranks in words, as names of plans have them: \"rank 3\", \"ranks 0, 8, 16 and 5 more\"."""
     shown = ", ".join(str(rank) for rank in ranks[:3])
     more = f" and {len(ranks) - 3} more" if len(ranks) > 3 else ""
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}{more}"

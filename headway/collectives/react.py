@@ -180,23 +180,39 @@ def _double_trees(
         return rounds_time(plan, cluster, Collective.ALL_REDUCE, size_bytes, chunk_bytes)
 
     splits = SHARES if bad_ranks else SHARES[:1]
-    budget = max(1, MAX_PARTNERS // len(splits)) if n > 4 * MAX_PARTNERS else MAX_PARTNERS
     found = []
     for share in splits:
         order = start
         for rank in bad_ranks[:4]:
             own = order.index(rank)
-            options = [order, *(_swapped(order, own, other) for other in _light_places(n, own, budget))]
+            options = [order, *(_swapped(order, own, other) for other in _light_places(order, own, bad_ranks, cluster))]
             order = min(options, key=lambda option: cost(option, share))
         found.append(families.double_tree(order, share=share))
     return found if start == list(range(n)) or not bad_ranks else [families.double_tree(start), *found]
 
 
-def _light_places(n: int, own: int, budget: int) -> list[int]:
-    """Places other than `own`, those with the fewest edges in both trees together first."""
+def _light_places(order: Sequence[int], own: int, bad_ranks: Sequence[int], cluster: Cluster) -> list[int]:
+    """Places other than `own`, those with the fewest edges in both trees together first.
+
+    Congested ranks don't trade with each other. Beyond `MAX_PARTNERS` ranks, of the places that are alike (same number
+    of children and depth in both trees, same rack) one is enough: there are about 4 log2(n)^2 kinds.
+    """
+    n = len(order)
     plan = families.double_tree(range(n))
-    degrees = np.bincount(plan.parents[plan.parents >= 0], minlength=n)
-    return [int(place) for place in np.argsort(degrees, kind="stable") if place != own][:budget]
+    children = np.stack([np.bincount(row[row >= 0], minlength=n) for row in plan.parents])
+    bad = set(bad_ranks)
+    places = [
+        int(place)
+        for place in np.argsort(children.sum(axis=0), kind="stable")
+        if place != own and order[place] not in bad
+    ]
+    if n <= MAX_PARTNERS:
+        return places
+    kinds: dict[tuple[object, ...], int] = {}
+    for place in places:
+        rack = cluster.hosts[cluster.host_of[order[place]]].rack
+        kinds.setdefault((*children[:, place].tolist(), *plan.hops[:, place].tolist(), rack), place)
+    return list(kinds.values())[:MAX_PARTNERS]
 
 
 def _doublings(

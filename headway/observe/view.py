@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -67,11 +68,16 @@ class EpochView:
 
     def flows_of(self, link: LinkKey) -> list[int]:
         """Indices of the pairs whose traffic uses `link`."""
-        if link.kind is LinkKind.UPLINK:
-            return [index for index, (src, _) in enumerate(self.pairs) if src == link.host]
-        if link.kind is LinkKind.DOWNLINK:
-            return [index for index, (_, dst) in enumerate(self.pairs) if dst == link.host]
-        return [index for index, pair in enumerate(self.pairs) if pair == (link.host, link.peer)]
+        return self._by_link.get(link, [])
+
+    @cached_property
+    def _by_link(self) -> dict[LinkKey, list[int]]:
+        found: dict[LinkKey, list[int]] = defaultdict(list)
+        for index, (src, dst) in enumerate(self.pairs):
+            found[LinkKey(LinkKind.UPLINK, src)].append(index)
+            found[LinkKey(LinkKind.DOWNLINK, dst)].append(index)
+            found[LinkKey(LinkKind.PATH, src, dst)].append(index)
+        return dict(found)
 
     def total_Bps(self, link: LinkKey) -> Array:
         """(B,) what the job put through `link`."""
