@@ -28,6 +28,9 @@ from headway.sim.connections import Pair, pair_key
 from headway.sim.job import OperationDone
 from headway.sim.network import Flow, Network
 
+KNOWN = "the capacities are known, and this is the best plan for them"
+"""Why a clairvoyant job's plan changes, in its journal."""
+
 REMEMBERED = 64
 """Networks whose plans are kept (count): load that comes and goes asks for the same plans again and again."""
 
@@ -155,7 +158,7 @@ class ClairvoyantPlans:
                     action="keep",
                     collective=collective.value,
                     size_bytes=size_bytes,
-                    reason="the capacities are known, and this is the best plan for them",
+                    reason=KNOWN,
                     from_operation=number,
                     plan_before=before.name,
                     plan_after=choice.plan.name,
