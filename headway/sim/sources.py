@@ -8,12 +8,16 @@ from headway.cluster.model import Cluster, Host
 from headway.collectives.plan_book import PINNABLE, PlanBook
 from headway.decide.journal import Journal
 from headway.errors import UsageError
+from headway.lab.draws import mix
 from headway.lab.jobs import Job
-from headway.sim.clairvoyant import ClairvoyantPlans
+from headway.sim.clairvoyant import ClairvoyantPlans, Ways
+from headway.sim.connections import job_key
 from headway.sim.fabric import Fabric
 from headway.sim.job import PlanSource
 from headway.sim.network import Network
 from headway.sim.plans import HeldPlans
+from headway.sim.samples import FlowSampler
+from headway.sim.tuned import TunedPlans
 
 
 def plan_sources(
@@ -49,9 +53,20 @@ def plan_sources(
     def make() -> PlanSource:
         if job.policy == "off":
             return HeldPlans(job, book, journal)
+        hosts = [network.fabric.host_index[cluster.hosts[host].name] for host in cluster.host_of]
         if clairvoyant:
-            return ClairvoyantPlans(book, cluster_now, group=job.name, clock=lambda: clock.now_s, journal=journal)
-        return HeldPlans(job, book, journal)
+            ways = Ways(network, hosts, job_key(job.name, seed))
+            return ClairvoyantPlans(
+                book, cluster_now, group=job.name, clock=lambda: clock.now_s, journal=journal, ways=ways
+            )
+        return TunedPlans(
+            book,
+            group=job.name,
+            clock=lambda: clock.now_s,
+            sampler=FlowSampler(network, hosts),
+            journal=journal,
+            seed=mix(seed, job.seed),
+        )
 
     return make
 
