@@ -7,7 +7,8 @@ What an event does to the links it concerns, and several at once (as in docs/lab
   draws for a packet. (A burst is held up by its most delayed packet, so there it costs up to all of it.)
 - loss: independent of each other; flows over the link get at most what TCP makes of it, see `loss`.
 - load udp: sends whatever happens, so its rates are taken from the link first; `lab.effects.LEAST_SHARE` stays.
-- load tcp: so many flows without end over that link alone, which share it with the others max-min fairly. A rack's
+- load tcp: so many flows without end over that link alone, which share it with the others max-min fairly, and with
+  `realism.tcp_queue` a full queue. A rack's
   event loads each of its links so, as the lab does.
 """
 
@@ -22,7 +23,7 @@ from headway.errors import UsageError
 from headway.lab.effects import Effect, beside_udp_Bps, effects_of, load_under, settings_under
 from headway.lab.scenario import LoadEvent, Scenario
 from headway.lab.steps import Step, steps
-from headway.lab.topology import LinkId
+from headway.lab.topology import LinkId, queue_bytes
 from headway.sim.loop import Timer
 from headway.sim.network import Flow, Network
 from headway.sim.topologies import PAYLOAD_SHARE, Wire
@@ -118,18 +119,23 @@ class Background:
 
     def _set(self, place: _Place, effects: tuple[Effect, ...]) -> None:
         settings = settings_under(place.wire, effects)
-        left_Bps = beside_udp_Bps(settings.rate_Bps, load_under(place.wire, effects)[0])
+        realism = self._network.realism
+        udp_Bps, tcp_flows = load_under(place.wire, effects)
+        left_Bps = beside_udp_Bps(settings.rate_Bps, udp_Bps * (1 - realism.udp_loss))
         own_Bps = self._network.fabric.links[place.index].capacity_Bps
         part = left_Bps / place.wire.rate_Bps if own_Bps else 0.0
         self._network.set_capacity(place.index, own_Bps * part)
-        self._network.set_latency(place.index, settings.delay_s + settings.jitter_s / 2)
+        queue_s = 0.0
+        if tcp_flows and realism.tcp_queue:
+            queue_s = queue_bytes(self._scenario, place.wire.rate_Bps) / settings.rate_Bps
+        self._network.set_latency(place.index, settings.delay_s + settings.jitter_s / 2 + queue_s)
         self._network.set_loss(place.index, settings.loss)
 
     def _tcp_flows(self, effect: Effect) -> list[Flow]:
         event = effect.event
         flows = event.tcp or 0 if isinstance(event, LoadEvent) else 0
         return [
-            self._network.start(0, 0, float("inf"), route=(place.index,))
+            self._network.start(0, 0, float("inf"), route=(place.index,), weight=self._network.realism.tcp_weight)
             for place in self._places(effect)
             for _ in range(flows)
         ]

@@ -29,3 +29,11 @@ class HostModel:
 DEFAULT_HOST = HostModel()
 IDEAL_HOST = HostModel(kernel_bytes=float("inf"), header_bytes=0)
 """Nothing beside the network: what closed forms know."""
+
+LAB_HOST = HostModel(pauses_per_s=50, pause_s=3e-3)
+"""Ranks of the emulated cluster: 8 processes and the network of 8 hosts on 2 processors, so that a rank waits for its
+turn now and then. Without pauses, all-reduces of 16 MB took 1.04 to 1.08 times as long in the lab as simulated, by five
+plans; plain TCP with the same send buffer lost 6 % of its rate there, and with four times as large a one 2 %: what
+counts is how long a sender is away. Fitted to 18 pairs of plan and size on an idle network while other work ran on the
+machine: median error 3 %, largest 6 %.
+"""

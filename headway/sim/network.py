@@ -46,6 +46,7 @@ class Flow:
         size_bytes: how much it has to send, or had.
         cap_Bps: the most it takes by its owner's wish.
         began_s, ended_s: on the clock; the end is infinite while it runs.
+        arrives: whether what it has sent is there; else it has another link to cross (`tandem`).
         slot, route, window_Bps, final_bytes, marks: the network's own.
     """
 
@@ -60,6 +61,7 @@ class Flow:
     on_sent: Callback | None
     on_done: Callback | None
     ended_s: float = INF
+    arrives: bool = True
     window_Bps: float = INF
     final_bytes: float = 0.0
     marks: deque[tuple[float, Callback]] | None = None

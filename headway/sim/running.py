@@ -67,6 +67,7 @@ class Call:
         weight: float,
         *,
         route: Sequence[int] | None = None,
+        arrives: bool = True,
         on_sent: Callable[[], None] | None = None,
         on_done: Callable[[], None] | None = None,
     ) -> Flow:
@@ -85,6 +86,7 @@ class Call:
             on_sent=on_sent,
             on_done=arrived,
         )
+        flow.arrives = arrives
         if self.on_flow is not None:
             self.on_flow(src, dst, flow)
         return flow

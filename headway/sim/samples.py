@@ -27,13 +27,15 @@ MOST_QUEUE_S = 0.02
 
 @dataclass(slots=True)
 class _Meter:
-    """One connection in one operation: its flows that run, and what has not been told."""
+    """One connection in one operation: its flows that run, and what has not been told.
+
+    `latency_of`: of the links that its flows cross, together or one after the other.
+    """
 
     src: int
     dst: int
     running: list[tuple[Flow, float]] = field(default_factory=list)
-    links: tuple[int, ...] = ()
-    latency_s: float = 0.0
+    latency_of: dict[tuple[int, ...], float] = field(default_factory=dict)
     since_s: float = 0.0
     queue_s: float = 0.0
 
@@ -64,8 +66,7 @@ class FlowSampler:
         if meter is None:
             meter = meters[src, dst] = _Meter(src, dst, since_s=self._loop.now_s)
         meter.running.append((flow, 0.0))
-        meter.links = self._network.links_of(flow)
-        meter.latency_s = flow.latency_s
+        meter.latency_of[self._network.links_of(flow)] = flow.latency_s
         if not self._ticking:
             self._ticking = True
             self._loop.after(STRETCH_S, self._tick)
@@ -96,20 +97,21 @@ class FlowSampler:
                 continue
             if queue_s is None:
                 queue_s = self._queues()
-            sent_bytes = busy_s = 0.0
+            sent_bytes = 0.0
             running: list[tuple[Flow, float]] = []
             for flow, before_bytes in meter.running:
                 now_bytes = network.sent_bytes(flow)
-                sent_bytes += now_bytes - before_bytes
-                busy_s += min(now_s, flow.ended_s) - max(meter.since_s, flow.began_s)
+                if flow.arrives:
+                    sent_bytes += now_bytes - before_bytes
                 if not flow.ended:
                     running.append((flow, now_bytes))
+            busy_s = _busy_s([flow for flow, _ in meter.running], meter.since_s, now_s)
             meter.running = running
             if running:
-                meter.queue_s = sum(queue_s[link] for link in meter.links)
+                meter.queue_s = sum(queue_s[link] for flow, _ in running for link in network.links_of(flow))
             moved = moved or sent_bytes > 0
             if now_s > meter.since_s and (sent_bytes > 0 or busy_s > 0):
-                least_s = LEAST_ROUND_TRIP_S + 2 * meter.latency_s
+                least_s = LEAST_ROUND_TRIP_S + 2 * sum(meter.latency_of.values())
                 samples.append(
                     FlowSample(
                         src=meter.src,
@@ -137,3 +139,14 @@ class FlowSampler:
             else 0.0
             for link, (is_full, count) in enumerate(zip(full.tolist(), flows.tolist(), strict=True))
         ]
+
+
+def _busy_s(flows: Sequence[Flow], since_s: float, now_s: float) -> float:
+    """For how long any of the flows ran between two times."""
+    busy_s, until_s = 0.0, since_s
+    for flow in sorted(flows, key=lambda flow: flow.began_s):
+        end_s = min(now_s, flow.ended_s)
+        if end_s > until_s:
+            busy_s += end_s - max(until_s, flow.began_s)
+            until_s = end_s
+    return busy_s

@@ -136,7 +136,10 @@ class Tandem:
         flow = stage.flow
         if flow is None or flow.ended:
             stage.base = stage.given
-            stage.flow = flow = self._call.flow(self.src, self.dst, size_bytes, self.weight, route=(stage.link,))
+            last = index + 1 == len(self._stages)
+            stage.flow = flow = self._call.flow(
+                self.src, self.dst, size_bytes, self.weight, route=(stage.link,), arrives=last
+            )
             stage.latency_s = flow.latency_s
         else:
             self._network.extend(flow, size_bytes)
@@ -152,10 +155,10 @@ class Tandem:
             self._enter(index + 1, stage.packets[0])
         if packet.pending:
             return
-        self._inside_bytes -= packet.size_bytes
         self.arrived_bytes += packet.size_bytes
         if packet.arrived is not None:
             packet.arrived(sum(each.latency_s for each in self._stages))
+        self._inside_bytes -= packet.size_bytes
         if self._queue and not self._woken and self._inside_bytes <= WRITABLE * self._buffer_bytes:
             self._woken = True
             self._wake(self._more)
