@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
 from rich.console import Console
@@ -24,7 +28,7 @@ from headway.report.sim_summary import JobSummary, LinkSummary, job_summaries, l
 from headway.report.sim_trace import TraceRecorder
 from headway.sim.collective import Execution
 from headway.sim.formats.astra_network import fabric_of, read_network
-from headway.sim.realism import Realism, SlowStart
+from headway.sim.realism import IDEAL, LAB, Realism, SlowStart
 from headway.sim.run import Simulation, with_default_job
 
 PARTS: dict[str, str] = {
@@ -34,6 +38,7 @@ PARTS: dict[str, str] = {
 }
 """Other verbs: the module and the function in it."""
 
+REALISM = {"ideal": IDEAL, "lab": LAB}
 SIZE = "16MB"
 ITERATIONS = 20
 POLICY = "off"
@@ -71,9 +76,12 @@ def run(
     policy: Annotated[
         str | None, typer.Option(metavar="|".join((*POLICIES, "clairvoyant")), help="Of every job that has none.")
     ] = None,
+    realism: Annotated[
+        str, typer.Option(metavar="|".join(REALISM), help="What is added to the fluid: nothing, or what the lab shows.")
+    ] = "ideal",
     incast: Annotated[
-        float, typer.Option(help="Part of its time that a link into a host loses when many hosts send to it.")
-    ] = 0.0,
+        float | None, typer.Option(help="Part of its time that a link into a host loses when many hosts send to it.")
+    ] = None,
     slow_start: Annotated[bool, typer.Option("--slow-start", help="New flows begin with TCP's first window.")] = False,
     journal: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the journal.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto.")] = None,
@@ -88,16 +96,14 @@ def run(
     until_s = parse_time(until, where="--until") if until is not None else float("inf")
     fabric = fabric_of(read_network(network)) if network is not None else None
     recorder = TraceRecorder() if trace is not None or page is not None else None
-    realism = Realism(incast, SlowStart() if slow_start else None)
-    simulation = Simulation(chosen, execution=how, realism=realism, seed=seed, fabric=fabric, spans=recorder)
+    added = _realism(realism, incast, slow_start=slow_start)
+    simulation = Simulation(chosen, execution=how, realism=added, seed=seed, fabric=fabric, spans=recorder)
     if recorder is not None:
         recorder.network = simulation.network
+    _check_writable(path for path in (journal, trace, json_file, page) if path is not None)
     begun = time.perf_counter()
-    interrupted = False
-    try:
+    with _Progress(simulation), _Interruptible(simulation) as interruption:
         simulation.run(until_s)
-    except KeyboardInterrupt:
-        interrupted = True
     took_s = time.perf_counter() - begun
     result = simulation.result()
     if journal is not None:
@@ -114,9 +120,74 @@ def run(
     _print_jobs(job_summaries(result))
     _print_links(link_summaries(result))
     print(f"{result.end_s:.4g} s of network, {result.events} events, simulated in {format_time(took_s)}")
-    if interrupted:
+    if interruption.happened:
         print("headway: interrupted; above is what had ended", file=sys.stderr)
         raise typer.Exit(130)
+
+
+def _realism(name: str, incast: float | None, *, slow_start: bool) -> Realism:
+    if name not in REALISM:
+        raise UsageError(f"{name!r} is none", where="--realism", hint=f"one of {', '.join(REALISM)}")
+    chosen = REALISM[name]
+    if incast is not None:
+        chosen = replace(chosen, incast=incast)
+    return replace(chosen, slow_start=SlowStart()) if slow_start else chosen
+
+
+def _check_writable(paths: Iterable[Path]) -> None:
+    """UsageError now, rather than after minutes."""
+    for path in paths:
+        try:
+            path.open("a").close()
+        except OSError as error:
+            raise UsageError(f"cannot write it: {error.strerror}", where=str(path)) from None
+
+
+class _Interruptible:
+    """Ctrl-C ends the run between two events, where all is consistent; a second one ends the program."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._loop = simulation.network.loop
+        self.happened = False
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _stop(self, *_: object) -> None:
+        self.happened = True
+        self._loop.stop()
+        signal.signal(signal.SIGINT, self._before)
+
+
+class _Progress:
+    """A line on the terminal that says how far a run is, every second."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True) if sys.stderr.isatty() else None
+
+    def __enter__(self) -> None:
+        if self._thread is not None:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            sys.stderr.write("\r\033[K")
+
+    def _show(self) -> None:
+        wanted = sum(job.job.iterations or 0 for job in self._simulation.jobs.values())
+        while not self._over.wait(1.0):
+            done = sum(job.iterations_done for job in self._simulation.jobs.values() if job.job.iterations)
+            now_s = self._simulation.network.loop.now_s
+            sys.stderr.write(f"\r\033[K{now_s:.4g} s of network, {done} of {wanted} iterations")
+            sys.stderr.flush()
 
 
 def _with_jobs(scenario: Scenario, size: str | None, iterations: int | None, policy: str | None) -> Scenario:
@@ -160,7 +231,7 @@ def _print_jobs(jobs: list[JobSummary]) -> None:
             f"{100 * job.limit:.1f}" if job.limit is not None else "-",
             plans or "-",
         )
-    _console().print(table)
+    _print_table(table)
 
 
 def _print_links(links: list[LinkSummary]) -> None:
@@ -168,7 +239,7 @@ def _print_links(links: list[LinkSummary]) -> None:
     for link in links[:SHOWN_LINKS]:
         table.add_row(link.name, format_rate(link.capacity_Bps), f"{100 * link.used:.1f}")
     if links:
-        _console().print(table)
+        _print_table(table)
 
 
 def _table(first: str, *others: str) -> Table:
@@ -179,9 +250,13 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _console() -> Console:
+def _print_table(table: Table) -> None:
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False)
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 for verb, place in PARTS.items():
