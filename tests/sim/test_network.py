@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -306,12 +307,15 @@ def run_at_random(seed: int, events: int, *, looks: bool = False) -> tuple[Netwo
             network.extend(flows[-1], 1.0)
             network.on_bytes(flows[-1], 0.5, lambda: network.set_capacity(rng.randrange(hosts), rng.uniform(1.0, 20.0)))
         if rng.random() < 0.05:
-            stopped = flows[-1]
-            loop.after(0.5, lambda: network.stop(stopped))
-            loop.after(0.5, begin)
+            loop.after(0.5, partial(replace, flows[-1]))
         if looks:
             network.carried_bytes(src)
             network.sent_bytes(flows[-1])
+
+    def replace(flow: Flow) -> None:
+        if not flow.ended:
+            network.stop(flow)
+            begin()
 
     for _ in range(30):
         begin()
