@@ -4,7 +4,7 @@ OUT ?= out
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help demo test check format bench bench-peers clean
+.PHONY: help demo test check format bench bench-peers bpf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -29,7 +29,18 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/headway demo --out $(OUT)/demo
 
-test: $(STAMP)
+# What compiles and loads the congestion controls; without it `headway doctor` and the skipped tests say what is missing.
+bpf: $(STAMP)
+	@$(BIN)/python -c 'import sys; from headway.interleave import bpf_build, libbpf; \
+	  sys.exit(not (bpf_build.compiler() and libbpf.version()))' || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -qy --no-install-recommends clang-16 libbpf1 || \
+	      echo "no clang and libbpf: the tests of the BPF actuators will be skipped" >&2; \
+	  else \
+	    echo "for the BPF actuators: apt install clang-16 libbpf1; their tests will be skipped" >&2; \
+	  fi
+
+test: $(STAMP) bpf
 	$(BIN)/python -m pytest
 
 check: $(STAMP)

@@ -20,10 +20,12 @@ VERBS = {
     "lab": "headway.cli.lab:app",
     "bench": "headway.cli.bench:bench",
     "sim": "headway.cli.sim:app",
+    "interleave": "headway.cli.interleave:app",
     "explain": "headway.cli.explain:explain",
     "report": "headway.cli.report:report",
     "trace": "headway.cli.trace:trace",
     "demo": "headway.cli.demo:demo",
+    "doctor": "headway.cli.doctor:doctor",
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""
 

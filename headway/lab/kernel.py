@@ -155,7 +155,9 @@ def allowed_congestion_controls(names: set[str]) -> Iterator[None]:
         try:
             yield
         finally:
-            file.write_text(" ".join(before))
+            # Only what we added is taken away: others may have come (and be allowed), or gone, in the meantime.
+            added = names - set(before)
+            file.write_text(" ".join(name for name in file.read_text().split() if name not in added))
 
 
 @contextlib.contextmanager
