@@ -81,6 +81,9 @@ def run_rank(
     _sleep_until(zero_s + job.start)
     now_s = time.monotonic()
     for iteration in itertools.count() if job.iterations is None else range(job.iterations):
+        if job.period is not None:
+            _sleep_until(zero_s + job.start + iteration * job.period)
+            now_s = time.monotonic()
         marks_s = [now_s - zero_s]
         for phase in job.loop:
             if phase.kind == "compute":
@@ -107,7 +110,10 @@ def main(socket_path: str, group: str, rank: int) -> None:
     line.send("here")
     assignment = Assignment.model_validate_json(line.receive())
     job = assignment.job
-    links = SendLinks(rank=rank, loop=job.loop, addresses=assignment.addresses, ports=assignment.ports)
+    links = SendLinks(
+        rank=rank, loop=job.loop, addresses=assignment.addresses, ports=assignment.ports, streams=round(job.weight),
+        congestion_control=job.congestion_control, interleave=job.interleave,
+    )  # fmt: skip
     collective, leave = _collectives(assignment)
     line.send("ready")
     text = line.receive()

@@ -50,27 +50,38 @@ class IterationTracker:
 
     Attributes:
         ended: the last iterations, oldest first.
+        iterations: how many have ended in all.
     """
 
     def __init__(self, settings: TrackerSettings | None = None) -> None:
         self._settings = settings or TrackerSettings()
         self.ended: deque[Iteration] = deque(maxlen=self._settings.keep)
+        self.iterations = 0
         self._pauses_s: deque[float] = deque(maxlen=4 * self._settings.keep)
         self._start_s: float | None = None
+        self._paused_s = 0.0
         self._last_s = 0.0
         self._before_bytes = 0
         self._total_bytes = 0
 
-    def sent(self, now_s: float, total_bytes: int) -> None:
-        """The flow has sent `total_bytes` in all by `now_s` (seconds on any steady clock; bytes never fall)."""
+    def sent(self, now_s: float, total_bytes: int, *, idle: bool = True) -> None:
+        """The flow has sent `total_bytes` in all by `now_s` (seconds on any steady clock; bytes never fall).
+
+        Args:
+            idle: it had nothing to send in the pause before; a pause in which data waited, as for a packet to be
+                sent again, is the network's doing and no part of the job's pattern.
+        """
         if self._start_s is None:
             self._start_s, self._last_s = now_s, now_s
-        if total_bytes <= self._total_bytes:
-            return
         pause_s = now_s - self._last_s
-        if pause_s > self._settings.least_pause_s:
+        if total_bytes <= self._total_bytes:
+            self._paused_s = pause_s if idle else 0.0
+            return
+        self._paused_s = 0.0
+        if idle and pause_s > self._settings.least_pause_s:
             if pause_s > self.threshold_s:
                 self.ended.append(Iteration(self._start_s, self._last_s, self._total_bytes - self._before_bytes, now_s))
+                self.iterations += 1
                 self._start_s, self._before_bytes = now_s, self._total_bytes
             self._pauses_s.append(pause_s)
         self._last_s, self._total_bytes = now_s, total_bytes
@@ -100,10 +111,15 @@ class IterationTracker:
 
     @property
     def ratio(self) -> float | None:
-        """Part of this iteration's bytes that has been sent, 0 to 1; None while traffic is not periodic."""
+        """Part of this iteration's bytes that has been sent, 0 to 1; None while traffic is not periodic.
+
+        0 in a pause that ends the iteration: the next bytes begin another one.
+        """
         expected = self.iteration_bytes
         if expected is None:
             return None
+        if self._paused_s > self.threshold_s:
+            return 0.0
         sent = self._total_bytes - self._before_bytes
         if sent > (1 + self._settings.spread) * expected:
             return None  # the job has changed: plain TCP until the new size has been seen

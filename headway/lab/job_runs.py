@@ -14,6 +14,8 @@ from headway.lab.scenario import Scenario
 SEND_PORT = 20_000
 """Rank k, counted over all jobs, takes its connections for `send` on this port + k: hosts may be shared by jobs."""
 MOST_RANKS = MASTER_PORT - SEND_PORT
+MOST_STREAMS = 16
+"""Parallel connections of a job with a weight, between two ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,15 @@ def check_runnable(scenario: Scenario) -> None:
     for job in scenario.jobs:
         for field, wrong in (
             ("policy: clairvoyant", job.policy == "clairvoyant"),
-            ("weight", job.weight != 1),
             ("priority", job.priority != 0),
         ):
             if wrong:
                 raise UsageError("is for the simulator only", where=f"job {job.name}: {field}")
+        if job.weight != round(job.weight) or not 1 <= job.weight <= MOST_STREAMS:
+            what = f"{job.weight:g} is no whole number from 1 to {MOST_STREAMS}: the lab has that many parallel streams"
+            raise UsageError(what, where=f"job {job.name}: weight")
+        if job.weight != 1 and job.interleave is not None:
+            raise UsageError("an interleaved job has no weight of its own", where=f"job {job.name}: weight")
     ranks = sum(len(hosts) for hosts in place(scenario).values())
     if ranks > MOST_RANKS:
         raise UsageError(f"the jobs have {ranks} ranks together, the lab runs up to {MOST_RANKS}")

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from headway.observe.samples import FlowSample
 from headway.transport.send_window import SendWindow
 
-# Skips by offset: unacked at 24, rtt 68, total_retrans 100, bytes_acked 120, notsent 144, min_rtt 148,
-# delivery_rate 160, busy 168, rwnd_limited 176, sndbuf_limited 184.
-_LAYOUT = struct.Struct("=24xI40xI28xI16xQ16xII8xQQQQ")
-_FIELD_ENDS = (28, 72, 104, 128, 148, 152, 168, 176, 184, 192)
+# Skips by offset: snd_mss at 16, unacked 24, sacked 28, rtt 68, total_retrans 100, bytes_acked 120, notsent 144, min_rtt 148,
+# delivery_rate 160, busy 168, rwnd_limited 176, sndbuf_limited 184, delivered_ce 196.
+_LAYOUT = struct.Struct("=16xI4xII36xI28xI16xQ16xII8xQQQQ4xI")
+_FIELD_ENDS = (20, 28, 32, 72, 104, 128, 148, 152, 168, 176, 184, 192, 200)
 _US = 1e-6
 _NO_MIN_RTT = 0xFFFFFFFF
 
@@ -28,7 +28,9 @@ class TcpInfo:
     """One reading of a socket. None where the kernel does not tell.
 
     Attributes:
+        snd_mss: bytes of a full segment.
         unacked: segments sent and not acknowledged.
+        sacked: those among them that have arrived all the same, behind one that is missing.
         rtt_s: smoothed round-trip time.
         total_retrans: segments retransmitted since the start.
         bytes_acked: bytes acknowledged since the start; the SYN counts as one.
@@ -38,9 +40,12 @@ class TcpInfo:
         busy_s: time with data outstanding since the start.
         rwnd_limited_s: part of it limited by the receiver's window.
         sndbuf_limited_s: part of it limited by the send buffer.
+        delivered_ce: segments that arrived with a congestion mark (ECN).
     """
 
+    snd_mss: int | None = None
     unacked: int | None = None
+    sacked: int | None = None
     rtt_s: float | None = None
     total_retrans: int | None = None
     bytes_acked: int | None = None
@@ -50,6 +55,15 @@ class TcpInfo:
     busy_s: float | None = None
     rwnd_limited_s: float | None = None
     sndbuf_limited_s: float | None = None
+    delivered_ce: int | None = None
+
+    @property
+    def arrived_bytes(self) -> int:
+        """Bytes that have arrived, as far as the kernel knows: those acknowledged, and full segments behind a gap.
+
+        Acknowledged bytes stand still while a lost segment is sent again, and then jump.
+        """
+        return (self.bytes_acked or 0) + (self.sacked or 0) * (self.snd_mss or 0)
 
 
 def decode(raw: bytes) -> TcpInfo:
@@ -57,9 +71,11 @@ def decode(raw: bytes) -> TcpInfo:
     values: list[int | None] = list(_LAYOUT.unpack_from(raw.ljust(_LAYOUT.size, b"\0")))
     if len(raw) < _LAYOUT.size:
         values = [value if end <= len(raw) else None for value, end in zip(values, _FIELD_ENDS, strict=True)]
-    unacked, rtt, retrans, acked, notsent, min_rtt, rate, busy, rwnd, sndbuf = values
+    snd_mss, unacked, sacked, rtt, retrans, acked, notsent, min_rtt, rate, busy, rwnd, sndbuf, marked = values
     return TcpInfo(
+        snd_mss=snd_mss,
         unacked=unacked,
+        sacked=sacked,
         rtt_s=_seconds(rtt),
         total_retrans=retrans,
         bytes_acked=acked,
@@ -69,6 +85,7 @@ def decode(raw: bytes) -> TcpInfo:
         busy_s=_seconds(busy),
         rwnd_limited_s=_seconds(rwnd),
         sndbuf_limited_s=_seconds(sndbuf),
+        delivered_ce=marked,
     )
 
 

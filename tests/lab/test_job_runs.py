@@ -137,11 +137,19 @@ class TestWhoRuns:
         assert first["MASTER_PORT"] != last["MASTER_PORT"]
 
     @pytest.mark.parametrize(
-        ("field", "value"), [("policy", "clairvoyant"), ("weight", 2), ("priority", 1)], ids=lambda value: str(value)
+        ("field", "value"), [("policy", "clairvoyant"), ("priority", 1)], ids=lambda value: str(value)
     )
     def test_what_is_for_the_simulator_is_refused(self, field: str, value: object) -> None:
         with pytest.raises(UsageError, match=f"job a: {field}.*simulator only"):
             check_runnable(scenario({"name": "a", "hosts": 2, field: value}))
+
+    @pytest.mark.parametrize("weight", [0.5, 1.5, 17])
+    def test_a_weight_is_a_number_of_streams(self, weight: float) -> None:
+        with pytest.raises(UsageError, match="job a: weight: .* no whole number from 1 to 16"):
+            check_runnable(scenario({"name": "a", "hosts": 2, "weight": weight}))
+        check_runnable(scenario({"name": "a", "hosts": 2, "weight": 4}))
+        with pytest.raises(UsageError, match="an interleaved job has no weight"):
+            check_runnable(scenario({"name": "a", "hosts": 2, "weight": 4, "interleave": {"actuator": "auto"}}))
 
     def test_a_scenario_without_jobs_is_refused(self) -> None:
         with pytest.raises(UsageError, match="no jobs"):

@@ -15,8 +15,8 @@ from tests.transport.harness import CollectingSink, group, on_loop
 def whole_struct() -> bytes:
     raw = bytearray(280)
     for offset, form, value in (
-        (24, "I", 3), (68, "I", 1500), (100, "I", 7), (120, "Q", 1 << 40), (144, "I", 99), (148, "I", 1000),
-        (160, "Q", 25_000_000), (168, "Q", 4_000_000), (176, "Q", 1_000_000), (184, "Q", 500_000),
+        (16, "I", 1448), (24, "I", 3), (28, "I", 2), (68, "I", 1500), (100, "I", 7), (120, "Q", 1 << 40), (144, "I", 99), (148, "I", 1000),
+        (160, "Q", 25_000_000), (168, "Q", 4_000_000), (176, "Q", 1_000_000), (184, "Q", 500_000), (196, "I", 11),
     ):  # fmt: skip
         struct.pack_into("=" + form, raw, offset, value)
     return bytes(raw)
@@ -28,16 +28,19 @@ def test_every_field_is_where_the_kernel_puts_it() -> None:
     assert (info.rtt_s, info.min_rtt_s) == pytest.approx((0.0015, 0.001))
     assert info.delivery_rate_Bps == 25e6
     assert (info.busy_s, info.rwnd_limited_s, info.sndbuf_limited_s) == pytest.approx((4.0, 1.0, 0.5))
+    assert (info.snd_mss, info.sacked, info.delivered_ce) == (1448, 2, 11)
+    assert info.arrived_bytes == (1 << 40) + 2 * 1448
 
 
 @pytest.mark.parametrize(
     ("length", "missing"),
     [
-        (192, set()),
-        (168, {"busy_s", "rwnd_limited_s", "sndbuf_limited_s"}),
-        (160, {"delivery_rate_Bps", "busy_s", "rwnd_limited_s", "sndbuf_limited_s"}),
+        (200, set()),
+        (192, {"delivered_ce"}),
+        (168, {"busy_s", "rwnd_limited_s", "sndbuf_limited_s", "delivered_ce"}),
+        (160, {"delivery_rate_Bps", "busy_s", "rwnd_limited_s", "sndbuf_limited_s", "delivered_ce"}),
         (104, {"bytes_acked", "notsent_bytes", "min_rtt_s", "delivery_rate_Bps", "busy_s", "rwnd_limited_s",
-               "sndbuf_limited_s"}),
+               "sndbuf_limited_s", "delivered_ce"}),
         (0, set(tcp_info.TcpInfo.__slots__)),
     ],
 )  # fmt: skip
