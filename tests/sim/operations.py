@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hypothesis import strategies as st
+
 from headway.cluster.model import Cluster, Host
+from headway.collectives import families
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.predict import CostModel
 from headway.sim import collective
@@ -18,6 +22,8 @@ from headway.sim.running import Running
 
 FREE = CostModel(local_alpha_s=0.0, per_message_s=0.0, incast=0.0)
 RATE_Bps = 25e6
+COLLECTIVES = tuple(Collective)
+NAMES = st.sampled_from(("ring", "direct", "recursive doubling", "star", "chain", "double tree", "binary tree"))
 
 
 @dataclass
@@ -91,3 +97,25 @@ def run(
     if not ends:
         network.loop.run(until_s)
     return Trial(network, running, ends, flows)
+
+
+def plan_for(size: int, name: str, seed: int, what: Collective) -> Plan:
+    """A plan that can carry `what`, with its ranks shuffled."""
+    draw = random.Random(seed)
+    order = draw.sample(range(size), size)
+    if what in (Collective.BROADCAST, Collective.REDUCE):
+        trees = {"star": families.star(size, 0), "binary tree": families.binary_tree(order)}
+        return trees.get(name, families.chain(order))
+    rooted = {
+        "ring": families.ring(order),
+        "direct": families.direct([1.0] * size),
+        "recursive doubling": families.recursive_doubling(order),
+    }
+    if what is Collective.ALL_REDUCE:
+        rooted |= {
+            "star": families.star(size, order[0]),
+            "chain": families.chain(order),
+            "double tree": families.double_tree(order),
+            "binary tree": families.binary_tree(order),
+        }
+    return rooted.get(name, families.ring(order))

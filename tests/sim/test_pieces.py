@@ -21,8 +21,7 @@ from headway.sim.host_model import HostModel
 from headway.sim.loop import Loop
 from headway.sim.network import Network
 from tests.collectives.clusters import clusters
-from tests.sim.operations import FREE, RATE_Bps, fabric_of, run, uneven_star
-from tests.sim.test_streams import COLLECTIVES, NAMES, plan_for
+from tests.sim.operations import COLLECTIVES, FREE, NAMES, RATE_Bps, fabric_of, plan_for, run, uneven_star
 
 PIECE_BYTES = 16384
 ALPHA_S = 200e-6

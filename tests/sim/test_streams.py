@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -12,40 +11,14 @@ from hypothesis import strategies as st
 from headway.cluster.model import Cluster
 from headway.collectives import families
 from headway.collectives.loads import link_loads
-from headway.collectives.plan import Collective, Plan
+from headway.collectives.plan import Collective
 from headway.collectives.predict import CostModel, predict
 from headway.sim.collective import Execution
 from headway.sim.fabric import star
 from tests.collectives.clusters import clusters
-from tests.sim.operations import FREE, RATE_Bps, fabric_of, run
+from tests.sim.operations import COLLECTIVES, FREE, NAMES, RATE_Bps, fabric_of, plan_for, run
 
 SIZE_BYTES = 8_000_000
-COLLECTIVES = tuple(Collective)
-
-
-def plan_for(size: int, name: str, seed: int, what: Collective) -> Plan:
-    """A plan that can carry `what`, with its ranks shuffled."""
-    draw = random.Random(seed)
-    order = draw.sample(range(size), size)
-    if what in (Collective.BROADCAST, Collective.REDUCE):
-        trees = {"star": families.star(size, 0), "binary tree": families.binary_tree(order)}
-        return trees.get(name, families.chain(order))
-    rooted = {
-        "ring": families.ring(order),
-        "direct": families.direct([1.0] * size),
-        "recursive doubling": families.recursive_doubling(order),
-    }
-    if what is Collective.ALL_REDUCE:
-        rooted |= {
-            "star": families.star(size, order[0]),
-            "chain": families.chain(order),
-            "double tree": families.double_tree(order),
-            "binary tree": families.binary_tree(order),
-        }
-    return rooted.get(name, families.ring(order))
-
-
-NAMES = st.sampled_from(("ring", "direct", "recursive doubling", "star", "chain", "double tree", "binary tree"))
 
 
 @given(clusters(plain=True), NAMES, st.sampled_from(COLLECTIVES), st.integers(0, 99))
