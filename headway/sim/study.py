@@ -189,7 +189,7 @@ def run(work: Json) -> Json:
     network = Network(Loop(), fabric_of(scenario, wire_alpha_s=ALPHA_S))
     journal = MemoryJournal()
     background = Background(network, scenario, journal.write)
-    setting = Setting(network, Execution(study.execution), DEFAULT_COSTS, study.seed)
+    setting = Setting(network, Execution(study.execution), DEFAULT_COSTS, seed=study.seed)
     hosts = list(range(study.hosts))
     cluster = cluster_of(scenario, wire_alpha_s=ALPHA_S)
     left = len(scenario.jobs)
