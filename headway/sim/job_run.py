@@ -22,11 +22,12 @@ from headway.sim import collective
 from headway.sim.collective import Execution
 from headway.sim.connections import Connections, job_key, pair_key
 from headway.sim.host_model import DEFAULT_HOST, HostModel
+from headway.sim.interleaved import Push, PushedJob, push_of
 from headway.sim.job import OperationDone, PlanSource
 from headway.sim.loop import Timer
-from headway.sim.network import Network
+from headway.sim.network import Flow, Network
 from headway.sim.result import IterationResult, JobResult, OperationResult
-from headway.sim.running import HELD, Running
+from headway.sim.running import HELD, OnFlow, Running
 
 
 class SpanSink(Protocol):
@@ -51,6 +52,7 @@ class Setting:
         host: what the ends of connections add, in PIECES.
         seed: of the run.
         spans: who wants to know what each rank does.
+        push_of: how hard each job's flows push; None: their weights stay.
     """
 
     network: Network
@@ -59,6 +61,7 @@ class Setting:
     host: HostModel = DEFAULT_HOST
     seed: int = 0
     spans: SpanSink | None = None
+    push_of: Callable[[Job], Push | None] = push_of
 
 
 @dataclass(slots=True)
@@ -121,6 +124,8 @@ class JobRun:
         self._loop = setting.network.loop
         self._on_end = on_end
         self._key = job_key(job.name, setting.seed)
+        push = setting.push_of(job)
+        self._pushed = PushedJob(setting.network, push, self._first_link) if push is not None else None
         self._times = [ComputeTimes(job, rank, seed=setting.seed) for rank in range(len(hosts))]
         self._at = [0] * len(hosts)
         self._kinds = [phase.kind for phase in job.loop]
@@ -268,8 +273,27 @@ class JobRun:
             host=self._setting.host,
             on_done=partial(self._done, communication),
             on_rank=partial(self._rank_ended, communication),
-            on_flow=partial(self._plans.flow_started, number) if self.job.policy != "off" else None,
+            on_flow=self._on_flow(number),
         )
+
+    def _on_flow(self, number: int) -> OnFlow | None:
+        """Who is told of the flows of a collective."""
+        learns = partial(self._plans.flow_started, number) if self.job.policy != "off" else None
+        if self._pushed is None or learns is None:
+            return learns if self._pushed is None else self._pushed.flow_started
+        pushed = self._pushed
+
+        def told(src: int, dst: int, flow: Flow) -> None:
+            learns(src, dst, flow)
+            pushed.flow_started(src, dst, flow)
+
+        return told
+
+    def _first_link(self, src: int, dst: int) -> int:
+        """Of the way from one rank to another on another host."""
+        key = self._connections()
+        way_key = key(src, dst) if isinstance(key, Connections) else pair_key(key, src, dst)
+        return self._setting.network.fabric.router.route(self.hosts[src], self.hosts[dst], way_key)[0]
 
     def _connections(self) -> Connections | int:
         """What flows' keys are made from; compares equal until another flow gets a new connection."""
@@ -295,7 +319,7 @@ class JobRun:
             self._record(communication, "", max(ready_s[phase.src], ready_s[phase.dst]), self._loop.now_s)
             self._rank_ended(communication, phase.dst, self._loop.now_s)
 
-        self._setting.network.start(
+        flow = self._setting.network.start(
             self.hosts[phase.src],
             self.hosts[phase.dst],
             phase.size_bytes,
@@ -305,6 +329,8 @@ class JobRun:
             on_sent=lambda: self._rank_ended(communication, phase.src, self._loop.now_s),
             on_done=on_done,
         )
+        if self._pushed is not None:
+            self._pushed.flow_started(phase.src, phase.dst, flow)
 
     def _rank_ended(self, communication: _Communication, rank: int, end_s: float) -> None:
         self._span(rank, communication.phase.kind, communication.ready_s[rank], end_s)

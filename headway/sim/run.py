@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from headway.cluster.model import Cluster
@@ -16,6 +16,7 @@ from headway.sim.background import Background
 from headway.sim.collective import Execution
 from headway.sim.fabric import Fabric
 from headway.sim.host_model import DEFAULT_HOST, HostModel
+from headway.sim.interleaved import Push, push_of
 from headway.sim.job_run import JobRun, Setting, SpanSink
 from headway.sim.loop import Loop
 from headway.sim.network import Network
@@ -35,8 +36,9 @@ class Simulation:
         realism: corrections to the fluid model.
         host: what the ends of connections add, in PIECES.
         seed: of noise, random placement and ECMP; the same seed gives the same result, to the bit.
-        fabric: another network than the scenario's own, with as many hosts.
+        fabric: another network than the scenario's own, with at least as many hosts.
         spans: who wants to know what each rank does.
+        push_of: how hard each job's flows push, instead of as its `interleave` says.
 
     Attributes:
         network: all flows; `network.loop` is the clock.
@@ -57,14 +59,18 @@ class Simulation:
         seed: int = 0,
         fabric: Fabric | None = None,
         spans: SpanSink | None = None,
+        push_of: Callable[[Job], Push | None] = push_of,
     ) -> None:
         if not scenario.jobs:
             raise UsageError("the scenario has no jobs", where=scenario.name)
+        if fabric is not None and len(fabric.hosts) < len(scenario.host_names):
+            what = f"has {len(fabric.hosts)} hosts, the scenario {len(scenario.host_names)}"
+            raise UsageError(what, where=fabric.name, hint="the network must have at least as many")
         self.scenario = scenario
         self._own_fabric = fabric is None
         self.network = Network(Loop(), fabric or fabric_of(scenario), realism)
         self._journal = MemoryJournal()
-        setting = Setting(self.network, execution, costs, host, seed, spans)
+        setting = Setting(self.network, execution, costs, host, seed, spans, push_of)
         self._background = Background(self.network, scenario, self._journal.write)
         placed = place(scenario, seed=seed)
         self.jobs = {}
