@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
+from headway.cli.interleave_plan import plan
 from headway.errors import UsageError
 from headway.interleave import bpf
 from headway.lab.signals import Deferred
 
 app = typer.Typer(no_args_is_help=True, help="Jobs that take turns on the links they share.")
 _POLL_S = 0.2
+
+app.command()(plan)
 
 
 @app.command()
