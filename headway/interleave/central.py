@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.errors import UsageError
-from headway.interleave.shifts import Circle, Rotation, excess, groups, rotate, shared_links
+from headway.interleave.shifts import Circle, Rotation, excess, fitting, groups, rotate, shared_links
 
 MOST_TURNS = 12
 NEAR = 0.01
@@ -42,7 +42,7 @@ class CentralPlan:
         scores: link -> CASSINI's score of the best shifts at the jobs' own periods.
         unshifted: link -> the same as the jobs begin now.
         fits: whether the jobs fit at their own periods.
-        exact: whether all searches for shifts were.
+        exact: whether no other shifts have better scores, by exhaustion.
     """
 
     shifts_s: Mapping[str, float]
@@ -193,24 +193,35 @@ def _least_base_s(
 def _fitting(
     circles: Sequence[Circle], turns: Sequence[int], least_s: float, capacity_Bps: Mapping[str, float]
 ) -> _Held:
-    """The least base found at which some shifts leave no excess. At the sum of all bursts on a link they always do."""
-    rotation = rotate(circles, turns, least_s, capacity_Bps)
-    if rotation.fits:
-        return _Held(turns, least_s, rotation)
-    most_s = max((sum(c.busy_s(link) for c in circles) for link in shared_links(circles)), default=least_s)
-    low_s, high_s = least_s, max(least_s, most_s) * (1 + 1e-9)
-    best: _Held | None = None
-    for step in range(_BISECTIONS):
-        base_s = high_s if step == 0 else (low_s + high_s) / 2
-        rotation = rotate(circles, turns, base_s, capacity_Bps)
-        if rotation.fits or best is None:
-            high_s, best = base_s, _Held(turns, base_s, rotation)
-        else:
-            low_s = base_s
+    """The least base found at which some shifts leave no excess."""
+    found = fitting(circles, turns, least_s, capacity_Bps)
+    if found is not None:
+        return _Held(turns, least_s, found)
+    low_s, high_s = least_s, max(least_s, sum(circle.span_s for circle in circles)) * (1 + 1e-9)
+    best = _one_after_the_other(circles, turns, high_s, capacity_Bps)
+    for _ in range(_BISECTIONS):
         if high_s - low_s < 1e-7 * high_s:
             break
-    assert best is not None
+        base_s = (low_s + high_s) / 2
+        found = fitting(circles, turns, base_s, capacity_Bps)
+        if found is not None:
+            high_s, best = base_s, _Held(turns, base_s, found)
+        else:
+            low_s = base_s
     return best
+
+
+def _one_after_the_other(
+    circles: Sequence[Circle], turns: Sequence[int], base_s: float, capacity_Bps: Mapping[str, float]
+) -> _Held:
+    """All bursts of a job, then all of the next, within one base: this always fits."""
+    shifts_s, begin_s = [], 0.0
+    for circle, turn in zip(circles, turns, strict=True):
+        first_s = min((arc.offset_s for arcs in circle.arcs.values() for arc in arcs), default=0.0)
+        shifts_s.append((begin_s - first_s) % (turn * base_s))
+        begin_s += circle.span_s
+    left = excess(circles, turns, base_s, shifts_s, capacity_Bps)
+    return _Held(turns, base_s, Rotation(shifts_s, left, exact=True))
 
 
 def limit_s(circles: Sequence[Circle], capacity_Bps: Mapping[str, float]) -> dict[str, float]:

@@ -71,9 +71,11 @@ class Circle:
         """Per iteration."""
         return sum(arc.duration_s * arc.demand_Bps for arc in self.arcs.get(link, ()))
 
-    def busy_s(self, link: str) -> float:
-        """Per iteration."""
-        return sum(arc.duration_s for arc in self.arcs.get(link, ()))
+    @property
+    def span_s(self) -> float:
+        """From the begin of its first burst to the end of its last."""
+        begins = [arc.offset_s for arc in self._all()]
+        return max((arc.offset_s + arc.duration_s for arc in self._all()), default=0.0) - min(begins, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,11 @@ class Rotation:
         shifts_s: by which each job's iterations begin later, 0 to its period; the first job's is 0.
         excess: link -> mean excess over capacity.
         exact: whether no other shifts have less in all.
-        evaluations: of sets of shifts.
     """
 
     shifts_s: Sequence[float]
     excess: Mapping[str, float]
     exact: bool
-    evaluations: int
 
     @property
     def total(self) -> float:
@@ -184,12 +184,33 @@ def rotate(
 ) -> Rotation:
     """The shifts with the least excess, summed over links, for jobs of one group. See the module and `excess`."""
     search = _Search(circles, turns, base_s, capacity_Bps, evaluations)
-    shifts_s, exact = search.run()
-    return Rotation(shifts_s, excess(circles, turns, base_s, shifts_s, capacity_Bps), exact, search.evaluations)
+    search.place()
+    exact = search.ended
+    if not exact:
+        search.improve()
+    shifts_s = search.shifts_s()
+    return Rotation(shifts_s, excess(circles, turns, base_s, shifts_s, capacity_Bps), exact or search.reached)
+
+
+def fitting(
+    circles: Sequence[Circle],
+    turns: Sequence[int],
+    base_s: float,
+    capacity_Bps: Mapping[str, float],
+    *,
+    evaluations: int = EVALUATIONS,
+) -> Rotation | None:
+    """Shifts without any excess; None if there are none, or none was found in time. Much faster than `rotate`."""
+    search = _Search(circles, turns, base_s, capacity_Bps, evaluations, below=2 * _SAME)
+    search.place()
+    if not search.found:
+        return None
+    shifts_s = search.shifts_s()
+    return Rotation(shifts_s, excess(circles, turns, base_s, shifts_s, capacity_Bps), exact=True)
 
 
 class _Search:
-    """One search; see `rotate`."""
+    """One search; see `rotate`. What has `below` or more is not looked for."""
 
     def __init__(
         self,
@@ -198,8 +219,9 @@ class _Search:
         base_s: float,
         capacity_Bps: Mapping[str, float],
         most: int,
+        below: float = math.inf,
     ) -> None:
-        self.evaluations = 0
+        self._evaluations = 0
         self._circles, self._turns, self._base_s = circles, turns, base_s
         self._capacity_Bps, self._most = capacity_Bps, most
         self._links = shared_links(circles)
@@ -208,26 +230,43 @@ class _Search:
             max(0.0, sum(c.bytes_on(link) / (t * base_s) for c, t in self._pairs()) / capacity_Bps[link] - 1)
             for link in self._links
         )
-        self._best = math.inf
+        self._best = below
         self._best_s: dict[int, float] = {}
         self._seen: set[frozenset[tuple[int, int]]] = set()
 
     def _pairs(self) -> Iterator[tuple[Circle, int]]:
         return zip(self._circles, self._turns, strict=True)
 
-    def run(self) -> tuple[list[float], bool]:
-        """Shifts, and whether they are the best."""
-        self._place({0: 0.0})
-        exact = self.evaluations < self._most or self._reached()
-        if not exact:
-            self._improve()
-        return [self._best_s[index] for index in range(len(self._circles))], exact or self._reached()
+    @property
+    def found(self) -> bool:
+        """Whether there are shifts."""
+        return len(self._best_s) == len(self._circles)
 
-    def _reached(self) -> bool:
+    @property
+    def reached(self) -> bool:
+        """Whether nothing can be better."""
         return self._best <= self._bound + _SAME
 
+    @property
+    def ended(self) -> bool:
+        """Whether everything has been looked at that may be better."""
+        return not self._out_of_time or self.reached
+
+    @property
+    def _out_of_time(self) -> bool:
+        return self._evaluations >= self._most and (self.found or self._best < math.inf)
+
+    def shifts_s(self) -> list[float]:
+        """The best ones."""
+        return [self._best_s[index] for index in range(len(self._circles))]
+
+    def place(self) -> None:
+        """Look at all vertices."""
+        if self._bound < self._best:
+            self._place({0: 0.0})
+
     def _cost(self, placed_s: Mapping[int, float]) -> float:
-        self.evaluations += 1
+        self._evaluations += 1
         chosen = sorted(placed_s)
         found = excess(
             [self._circles[i] for i in chosen],
@@ -255,10 +294,10 @@ class _Search:
                 if key not in self._seen:
                     self._seen.add(key)
                     options.append((self._cost(after_s), index, shift_s))
-                if self.evaluations >= self._most and self._best_s:
+                if self._out_of_time:
                     return
         for cost, index, shift_s in sorted(options):
-            if cost >= self._best or self._reached() or (self.evaluations >= self._most and self._best_s):
+            if cost >= self._best or self.reached or self._out_of_time:
                 return
             self._place({**placed_s, index: shift_s})
 
@@ -280,10 +319,10 @@ class _Search:
         arcs = self._circles[index].arcs.get(link, ())
         return [edge for arc in arcs for edge in (arc.offset_s, arc.offset_s + arc.duration_s)]
 
-    def _improve(self) -> None:
+    def improve(self) -> None:
         """Move one job at a time to its best place among the others, until none gains."""
         better = True
-        while better and not self._reached():
+        while better and not self.reached:
             better = False
             for index in range(1, len(self._circles)):
                 others_s = {i: s for i, s in self._best_s.items() if i != index}

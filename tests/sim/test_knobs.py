@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from pydantic import BaseModel
 
-from headway.lab.jobs import Job, Phase
+from headway.lab.jobs import Interleave, Job, Phase
 from headway.lab.scenario import FatTree, HostEntry, Racks, Rates, Scenario
 from headway.report.sim_summary import result_json
 from headway.sim.collective import Execution
@@ -56,6 +56,19 @@ def _dealt(*racks: str) -> list[Fields]:
 PAIR = {"hosts": ["host0", "host1"]}
 SENDS = [job("b", {"send": "9MB", "src": 0, "dst": 1}, **PAIR)]
 
+
+def _interleaved(before: Fields | None, after: Fields) -> Case:
+    """Two jobs into one host, with and without other fields of `interleave`."""
+    loop = ({"send": "5MB", "src": 0, "dst": 1}, {"compute": "300ms"})
+    beside = job("b", *loop, hosts=["host2", "host1"], iterations=5, start="20ms")
+    return _job(
+        {"interleave": before, **PAIR, "iterations": 5},
+        {"interleave": after, **PAIR, "iterations": 5},
+        *loop,
+        beside=[beside],
+    )
+
+
 CASES: Mapping[type[BaseModel], Mapping[str, Case]] = {
     Job: {
         "name": (([job("a", *TRAIN)], {}), ([job("b", *TRAIN)], {})),
@@ -71,6 +84,12 @@ CASES: Mapping[type[BaseModel], Mapping[str, Case]] = {
         "priority": _job(PAIR, {**PAIR, "priority": 1}, SEND, beside=SENDS),
         "period": _job({}, {"period": "1s"}),
         "seed": _job({}, {"seed": 1}),
+        "interleave": _interleaved(None, {}),
+    },
+    Interleave: {
+        "slope": _interleaved({}, {"slope": 1}),
+        "intercept": _interleaved({}, {"intercept": 0.5}),
+        "most": _interleaved({}, {"most": 1}),
     },
     Phase: {
         "compute": _phase({"compute": "1ms"}, {"compute": "2ms"}),
@@ -121,10 +140,11 @@ CASES: Mapping[type[BaseModel], Mapping[str, Case]] = {
 }
 
 NOT_OF_THE_SIMULATOR: Mapping[type[BaseModel], frozenset[str]] = {
-    Job: frozenset({"congestion_control", "interleave"}),
+    Job: frozenset({"congestion_control"}),
+    Interleave: frozenset({"actuator"}),
     Scenario: frozenset({"name", "description", "queue", "burst", "congestion_control"}),
 }
-"""Names, what packets do in the lab, and `interleave`, whose tests are with `headway.interleave`."""
+"""Names, and what packets do in the lab."""
 
 
 @pytest.mark.parametrize(
