@@ -87,17 +87,13 @@ def fill_s(
     nodes = len(plan.trees) * n
     up_pair = routes.pair_of(edges.rank, edges.parent) if collective.reduces else None
     down_pair = routes.pair_of(edges.parent, edges.rank) if collective.spreads else None
-    some = up_pair if up_pair is not None else down_pair
-    assert some is not None
-    fan = np.maximum(1, np.bincount(above[routes.hops[some] > 0], minlength=nodes))[above]
-    one = np.ones(len(fan))
-    zero = np.zeros(len(fan))
-    up_s = zero if up_pair is None else latency_s[up_pair] + piece * _slowness(routes, up_pair, one, fan, capacity_Bps)
-    down_s = (
-        zero
-        if down_pair is None
-        else latency_s[down_pair] + piece * _slowness(routes, down_pair, fan, one, capacity_Bps)
-    )
+    up_s = down_s = np.zeros(len(edges.tree))
+    if up_pair is not None:
+        into = _meeting(edges.tree, routes, up_pair, routes.hops[up_pair] - 1)
+        up_s = latency_s[up_pair] + piece * _slowness(routes, up_pair, np.ones(len(into)), into, capacity_Bps)
+    if down_pair is not None:
+        out = _meeting(edges.tree, routes, down_pair, np.zeros_like(down_pair))
+        down_s = latency_s[down_pair] + piece * _slowness(routes, down_pair, out, np.ones(len(out)), capacity_Bps)
 
     depth = plan.hops[edges.tree, edges.rank]
     order = np.argsort(depth, kind="stable")
@@ -131,6 +127,16 @@ def fill_s(
         return path_s
     longest_s = float((head[used] + busy_s[used] + tail[used]).max())
     return max(longest_s, path_s) - float(busy_s[used].max())
+
+
+def _meeting(tree: Ints, routes: Routes, pair: Ints, hop: Ints) -> Floats:
+    """How many edges of each edge's tree use the link that it has at `hop`: they meet there with one piece each."""
+    has = np.flatnonzero(routes.hops[pair] > 0)
+    link = routes.links[pair[has], hop[has]]
+    _, which, counts = np.unique(tree[has] * (link.max(initial=0) + 1) + link, return_inverse=True, return_counts=True)
+    met = np.ones(len(pair))
+    met[has] = counts[which]
+    return met
 
 
 def _slowness(routes: Routes, pair: Ints, out: Floats, into: Floats, capacity_Bps: Floats) -> Floats:
