@@ -1,7 +1,7 @@
 """The actuators `bpf-reno` and `bpf-cubic`: a TCP congestion control in BPF that follows iterations by itself.
 
 The programs are in bpf/: the window grows by F times as many packets as were acknowledged, F from the connection's
-own iteration (tracker.bpf.h is iterations.py in integers). Slow start is the kernel's.
+own iteration (tracker.bpf.h is iterations.py in integers). flow.bpf.h has what else follows F, and why.
 
 Each process that may load programs (root, or CAP_BPF with CAP_PERFMON) registers its own algorithm, under a name of its
 own, so that two jobs never meet and each has its own parameters. A process that may not uses the one that
@@ -48,7 +48,6 @@ class Settings(ctypes.Structure):
         ("intercept", ctypes.c_uint32),
         ("most", ctypes.c_uint32),
         ("held", ctypes.c_uint32),
-        ("options", ctypes.c_uint32),
     )
 
 
@@ -85,19 +84,18 @@ class Flow(ctypes.Structure):
         ("tracker", Tracked),
         ("weight", ctypes.c_uint32),
         ("remainder", ctypes.c_uint32),
-        ("held_back", ctypes.c_uint32),
+        ("plain_end", ctypes.c_uint32),
         ("unused", ctypes.c_uint32),
     )
 
 
-def settings(aggressiveness: Aggressiveness, held: float | None = None, options: int = 0) -> Settings:
+def settings(aggressiveness: Aggressiveness, held: float | None = None) -> Settings:
     """A connection's settings in fixed point."""
     return Settings(
         slope=_fixed(aggressiveness.slope),
         intercept=_fixed(aggressiveness.intercept),
         most=_fixed(aggressiveness.most),
         held=0 if held is None else _fixed(held),
-        options=options,
     )
 
 

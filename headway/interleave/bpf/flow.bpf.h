@@ -3,23 +3,25 @@
 
 #include "tracker.bpf.h"
 
+#define QUEUE_US 250 /* less may be a late wake-up */
+#define LEAST_WINDOW 2 /* packets, as in the kernel */
+
 struct settings { /* 16.16 */
 	__u32 slope;
 	__u32 intercept;
 	__u32 most;
 	__u32 held; /* F held at this; 0: it follows iterations */
-	__u32 options;
 };
 
 struct flow {
 	struct tracker tracker;
 	__u32 weight; /* F now, 16.16 */
 	__u32 remainder; /* of acknowledged packets, 16.16 */
-	__u32 held_back; /* slow start's end before this iteration moved it; 0: it did not */
-	__u32 unused;
+	__u32 plain_end; /* where slow start would end at F = 1; 0: F has not moved its end */
+	__u32 unused; /* makes the size what it is aligned to */
 };
 
-const volatile struct settings defaults = { 7 * ONE / 4, ONE / 4, 16 * ONE, 0, 0 };
+const volatile struct settings defaults = { 7 * ONE / 4, ONE / 4, 16 * ONE, 0 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -91,57 +93,67 @@ INLINE int flow_queued(struct sock *sk)
 {
 	__u32 least = tcp_sk(sk)->rtt_min.s[0].v;
 
-	return tcp_sk(sk)->srtt_us >> 3 > least + least / 2 + 250;
+	return tcp_sk(sk)->srtt_us >> 3 > least + least / 2 + QUEUE_US;
+}
+
+/* With F below 1 in front of a queue slow start ends at F times the window where it would end, and moves on as F grows:
+ * the window that a flow learned late in its last iteration is not what it may take early in this one. In congestion
+ * avoidance alone it would reach its share only after many round trips, which may be most of an iteration. Without a
+ * queue nobody is in the way, and slow start ends where it always does: a flow that is alone loses nothing. */
+INLINE void flow_moves_end(struct sock *sk, struct flow *f, __u32 weight)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (weight < ONE && flow_queued(sk)) {
+		if (!f->plain_end && tp->snd_cwnd < tp->snd_ssthresh)
+			f->plain_end = tp->snd_ssthresh;
+		if (f->plain_end) {
+			__u32 end = (__u64)f->plain_end * weight >> 16;
+
+			tp->snd_ssthresh = end > LEAST_WINDOW ? end : LEAST_WINDOW;
+		}
+	} else if (f->plain_end) {
+		tp->snd_ssthresh = f->plain_end;
+		f->plain_end = 0;
+	}
 }
 
 /* Acknowledged packets as the algorithm shall see them: times F, once slow start is over; what is less than one packet
- * is kept for the next time.
- *
- * Slow start's end was learned with the F of the last iteration's end. With a smaller F it comes earlier, but only once
- * there is a queue: a flow that is alone loses nothing. When the queue is gone slow start goes on. */
+ * is kept for the next time. Without a queue F is at least 1. */
 INLINE __u32 flow_scaled(struct sock *sk, __u32 acked)
 {
 	struct flow *f = bpf_sk_storage_get(&flows, sk, 0, 0);
-	const struct settings *set = bpf_sk_storage_get(&settings, sk, 0, 0);
-	__u32 options = set ? set->options : defaults.options;
-	struct tcp_sock *tp = tcp_sk(sk);
-	__u64 scaled;
 	__u32 weight;
+	__u64 scaled;
 
 	if (!f)
 		return acked;
 	weight = flow_weight(sk, f);
-	if (options & 2) {
-		if (tp->snd_cwnd < tp->snd_ssthresh && weight < ONE && flow_queued(sk)) {
-			f->held_back = tp->snd_ssthresh;
-			tp->snd_ssthresh = tp->snd_cwnd;
-		} else if (f->held_back && !flow_queued(sk)) {
-			tp->snd_ssthresh = f->held_back;
-			f->held_back = 0;
-		}
-	}
-	if (tp->snd_cwnd < tp->snd_ssthresh)
+	flow_moves_end(sk, f, weight);
+	if (tcp_sk(sk)->snd_cwnd < tcp_sk(sk)->snd_ssthresh)
 		return acked;
-	if ((options & 4) && weight < ONE && !flow_queued(sk))
+	if (weight < ONE && !flow_queued(sk))
 		weight = ONE;
 	scaled = (__u64)acked * weight + f->remainder;
 	f->remainder = scaled & (ONE - 1);
 	return scaled >> 16;
 }
 
-/* Window after a loss; `part` of it (16.16) is given up at F = 1, 2 * part / (1 + F) at others. */
+/* The window after a loss. Plain TCP gives up `part` (16.16) of it; with F above 1 it is 2 * part / (1 + F), since with
+ * the growth alone scaled, shares follow the root of F at best. Below 1 it stays `part`: a flow that gave up more would
+ * be starved beside plain TCP. */
 INLINE __u32 flow_keeps(struct sock *sk, __u32 part, __u32 plain)
 {
 	struct flow *f = bpf_sk_storage_get(&flows, sk, 0, 0);
-	const struct settings *set = bpf_sk_storage_get(&settings, sk, 0, 0);
 	__u32 cwnd = tcp_sk(sk)->snd_cwnd, left;
 	__u64 weight;
 
-	if (f)
-		f->held_back = 0;
-	if (!f || !((set ? set->options : defaults.options) & 1))
+	if (!f)
 		return plain;
 	weight = flow_weight(sk, f);
-	left = cwnd - (__u32)((cwnd * 2ull * part) / (ONE + weight));
-	return left > 2 ? left : 2;
+	left = weight > ONE ? cwnd - (__u32)(cwnd * 2ull * part / (ONE + weight)) : plain;
+	if (left < LEAST_WINDOW)
+		left = LEAST_WINDOW;
+	f->plain_end = weight < ONE ? (__u32)(((__u64)left << 16) / weight) : 0;
+	return left;
 }
