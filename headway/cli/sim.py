@@ -43,7 +43,7 @@ SIZE = "16MB"
 ITERATIONS = 20
 POLICY = "off"
 MOST_PIECES_RANKS = 64
-"""Ranks of the largest job up to which `pieces` is the default execution: its cost grows with the messages."""
+"""Ranks of all jobs up to which `pieces` is the default execution: its cost grows with the messages."""
 SHOWN_LINKS = 5
 PLAIN_WIDTH = 120  # columns where the output is no terminal
 
@@ -207,7 +207,7 @@ def _with_jobs(scenario: Scenario, size: str | None, iterations: int | None, pol
 
 def _execution(name: str | None, scenario: Scenario) -> Execution:
     if name is None:
-        ranks = max(
+        ranks = sum(
             (job.hosts if isinstance(job.hosts, int) else len(job.hosts)) * job.ranks_per_host for job in scenario.jobs
         )
         return Execution.PIECES if ranks <= MOST_PIECES_RANKS else Execution.STREAMS

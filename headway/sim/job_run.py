@@ -78,6 +78,7 @@ class _Communication:
     number: int
     iteration: int
     phase: Phase
+    kind: str
     size_bytes: int
     limit_s: float
     missing: int
@@ -219,6 +220,7 @@ class JobRun:
                 number,
                 iteration,
                 self.job.loop[index],
+                self._kinds[index],
                 size_bytes=self._sizes[index],
                 limit_s=self._limits_s[index],
                 missing=len(self._ranks_of[index]),
@@ -229,7 +231,7 @@ class JobRun:
         communication.missing -= 1
         if not communication.missing:
             del self._open[iteration, index]
-        if communication.phase.kind == "send":
+        if communication.kind == "send":
             if not communication.missing:
                 both_s = max(communication.ready_s[each] for each in self._ranks_of[index])
                 self._loop.at(both_s, partial(self._send, communication))
@@ -247,7 +249,7 @@ class JobRun:
     def _collective(self, communication: _Communication) -> None:
         """The first rank has come to a collective."""
         phase, number = communication.phase, communication.number
-        kind = Collective(phase.kind)
+        kind = Collective(communication.kind)
         plan = self._plans.plan_for(number, kind, communication.size_bytes, phase.root)
         if plan is None:
             if self._unruled is communication:
@@ -301,9 +303,9 @@ class JobRun:
         return Connections(self._key, frozenset(again.items())) if again else self._key
 
     def _done(self, communication: _Communication, ended_s: Sequence[float]) -> None:
-        phase, plan = communication.phase, communication.plan
+        plan = communication.plan
         assert plan is not None
-        kind, ready_s = Collective(phase.kind), communication.ready_s
+        kind, ready_s = Collective(communication.kind), communication.ready_s
         number, size_bytes = communication.number, communication.size_bytes
         self._plans.operation_done(OperationDone(number, kind, size_bytes, plan, ready_s, ended_s))
         self._record(communication, plan.name, max(ready_s), max(ended_s))
@@ -333,7 +335,7 @@ class JobRun:
             self._pushed.flow_started(phase.src, phase.dst, flow)
 
     def _rank_ended(self, communication: _Communication, rank: int, end_s: float) -> None:
-        self._span(rank, communication.phase.kind, communication.ready_s[rank], end_s)
+        self._span(rank, communication.kind, communication.ready_s[rank], end_s)
         self._pass(rank, end_s)
         self._go_on(rank, end_s)
 
@@ -343,7 +345,7 @@ class JobRun:
                 job=self.job.name,
                 number=communication.number,
                 iteration=communication.iteration,
-                kind=communication.phase.kind,
+                kind=communication.kind,
                 size_bytes=communication.size_bytes,
                 plan=plan,
                 start_s=start_s,
