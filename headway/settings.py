@@ -15,6 +15,7 @@ from headway.errors import UsageError
 
 PREFIX = "HEADWAY_"
 POLICIES = ("packing", "react", "off")
+INTERLEAVE = ("off", "auto", "bpf-reno", "bpf-cubic", "streams", "pacing")
 CLOSE = 0.65
 """How like a known name an unknown one must be, without the prefix, to pass for a slip of the pen."""
 
@@ -32,6 +33,11 @@ class Settings:
         chunk: largest piece that is sent, received and reduced at once, e.g. `256KiB`, at least 4 KiB; empty: chosen
             per operation.
         plan: hold this one family from the start: `ring`, `direct`, `double-tree`, `star`; empty: chosen by prediction.
+        interleave: how this job's flows and those of other jobs take turns: `off`, `auto`, or an actuator
+            (`headway.interleave.actuator`); empty: off.
+        interleave_slope, interleave_intercept: of F, how hard a flow pushes; empty: the paper's 1.75 and 0.25.
+        interleave_most: the dial, F is never above it; 1 keeps the job at what plain TCP takes; empty: 16.
+        streams: parallel connections from each rank to each other for bulk data, 1 to 16; empty: 1.
         flight_recorder: path prefix; each rank writes `<prefix><rank>` when an operation fails or the group ends.
     """
 
@@ -42,6 +48,11 @@ class Settings:
     journal: str = ""
     chunk: str = ""
     plan: str = ""
+    interleave: str = ""
+    interleave_slope: str = ""
+    interleave_intercept: str = ""
+    interleave_most: str = ""
+    streams: str = ""
     flight_recorder: str = ""
 
 
@@ -64,6 +75,12 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     if settings.policy not in POLICIES:
         raise UsageError(
             f"{settings.policy!r} is no policy", where="HEADWAY_POLICY", hint=f"one of {', '.join(POLICIES)}"
+        )
+    if settings.interleave and settings.interleave not in INTERLEAVE:
+        raise UsageError(
+            f"{settings.interleave!r} is no way to interleave",
+            where="HEADWAY_INTERLEAVE",
+            hint=f"one of {', '.join(INTERLEAVE)}",
         )
     return settings
 

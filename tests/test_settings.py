@@ -18,6 +18,7 @@ def test_variables_become_settings() -> None:
     [
         ("HEADWAY_POLICY", "fastest", "'fastest' is no policy"),
         ("HEADWAY_BITWISE", "perhaps", "neither yes nor no"),
+        ("HEADWAY_INTERLEAVE", "sometimes", "'sometimes' is no way to interleave"),
     ],
 )
 def test_a_bad_value_names_its_variable(name: str, text: str, says: str) -> None:
@@ -35,5 +36,6 @@ def test_a_slip_is_recognised(name: str, meant: str) -> None:
 
 @pytest.mark.parametrize("name", ["HEADWAY_FOO", "HEADWAY_RANK", "HEADWAY_LOG"])
 def test_what_is_like_nothing_gets_the_list(name: str) -> None:
-    with pytest.warns(UserWarning, match=rf"{name} is ignored \(known: HEADWAY_BITWISE, .*HEADWAY_POLICY\)"):
+    known = r"HEADWAY_BITWISE, .*HEADWAY_POLICY, HEADWAY_STREAMS"
+    with pytest.warns(UserWarning, match=rf"{name} is ignored \(known: {known}\)"):
         from_environment({name: "x"})

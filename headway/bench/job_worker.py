@@ -129,12 +129,15 @@ def main(socket_path: str, group: str, rank: int) -> None:
 
 def _collectives(assignment: Assignment) -> tuple[Callable[[Phase], None], Callable[[], None]]:
     """What runs a collective, and what to call at the end."""
-    loop = assignment.job.loop
+    job = assignment.job
+    loop = job.loop
     if all(phase.kind in ("compute", "send") for phase in loop):
         return lambda phase: None, lambda: None
     from headway.bench.job_collectives import JobCollectives
 
-    collectives = JobCollectives(backend=assignment.backend, loop=loop)
+    collectives = JobCollectives(
+        backend=assignment.backend, loop=loop, congestion_control=job.congestion_control, interleave=job.interleave
+    )
     return collectives.run, collectives.close
 
 

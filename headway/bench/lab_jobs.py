@@ -19,6 +19,7 @@ from headway.bench.rank_lines import RankLines, Said
 from headway.collectives.plan_book import PINNABLE
 from headway.decide.journal import OperationRecord
 from headway.errors import HeadwayError, UsageError
+from headway.interleave.actuator import choose
 from headway.lab.job_runs import JobRank, check_runnable, job_ranks
 from headway.lab.lab import Lab
 from headway.lab.ranks import RankProcess, RunResult
@@ -47,6 +48,17 @@ def check_jobs(scenario: Scenario, *, backend: str = "headway") -> None:
     if backend not in BACKENDS:
         raise UsageError(f"unknown backend {backend!r}", where="--backend", hint=f"one of {', '.join(BACKENDS)}")
     for job in scenario.jobs:
+        collectives = any(phase.kind not in ("compute", "send") for phase in job.loop)
+        if backend == "gloo" and collectives and job.weight != 1:
+            what = "gloo has one connection between two ranks"
+            raise UsageError(what, where=f"job {job.name}: weight", hint="use the backend headway")
+        if job.interleave is not None:
+            foreign = backend == "gloo" and collectives
+            try:
+                choose(job.interleave.actuator, foreign=foreign)
+            except UsageError as error:
+                where = f"job {job.name}: {error.where}"
+                raise UsageError(error.what, where=where, hint=error.hint) from None
         if job.plan and job.plan not in PINNABLE:
             raise UsageError(
                 f"{job.plan!r} is no plan", where=f"job {job.name}: plan", hint=f"one of {', '.join(PINNABLE)}"

@@ -214,6 +214,8 @@ class _Run:
         """Open the channel and send what can be sent from the start."""
         self.started_s = time.monotonic()
         window = window_messages(self.operation.chunk_bytes)
+        if self._transport.streams > 1:
+            window = max(window, self._transport.streams + 1)  # else further connections would stand empty
         for peer, tags in self._table.ready.items():
             self._waiting[peer] = list(tags)
             self._slots[peer] = window

@@ -21,6 +21,7 @@ It is wrong for a competitor that was there from the first byte on and never pau
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 from dataclasses import dataclass
 
@@ -143,3 +144,44 @@ class ContentionWatch:
         self._for += 1
         if self._for >= (self._settings.on if contended else self._settings.off):
             self.contended, self._for = contended, 0
+
+
+class Worthwhile:
+    """Whether capping is worth a try for a job with several flows, from how long its iterations send.
+
+    Several flows of one job take turns on its own links, and each is slower than its best without anybody else. So
+    such a job is capped only when an iteration sent for longer than `slow` times the shortest, for `TRY` iterations;
+    when they were no better, it is left alone for `REST` iterations, and twice as long each time.
+
+    Attributes:
+        allowed: whether flows may be capped now.
+    """
+
+    TRY, REST, MOST_REST = 3, 8, 128
+    SLOW, BETTER = 1.07, 0.97
+
+    def __init__(self) -> None:
+        self.allowed = False
+        self._tried: list[float] = []
+        self._reference_s = 0.0
+        self._resting, self._rest = 0, self.REST
+
+    def ended(self, sending_s: float, shortest_s: float) -> None:
+        """An iteration has ended that sent for so long; the shortest of its kind is given too."""
+        if self._resting:
+            self._resting -= 1
+            return
+        slow = sending_s > self.SLOW * shortest_s
+        if not self.allowed:
+            self.allowed, self._tried, self._reference_s = slow, [], sending_s
+            return
+        self._tried.append(sending_s)
+        if len(self._tried) < self.TRY:
+            return
+        middle_s = statistics.median(self._tried)
+        if middle_s <= self.BETTER * self._reference_s:
+            self.allowed, self._tried, self._reference_s = slow, [], middle_s
+            self._rest = self.REST
+        else:
+            self.allowed, self._resting = False, self._rest
+            self._rest = min(self.MOST_REST, 2 * self._rest)

@@ -5,9 +5,9 @@ property of the job: with one controller per flow, a flow that has its turn late
 weight of a job that has only just begun. What comes out is one F for all flows, or None (plain TCP) while traffic is
 not periodic; a job that changes is plain TCP until its new size has been seen `TrackerSettings.least` times.
 
-It also keeps account of what it has reached: an iteration is settled when it takes at most `SETTLED` times what it
-would take alone, which is estimated as the pause (computing) plus its bytes at the best rate of any iteration seen. The
-estimate is too high for a job that was never alone on its link, so "settled" is only as good as that.
+It also keeps account of what it has reached: a job is settled while its last iterations take at most `SETTLED` times
+what they would take alone, which is estimated as the pause (computing) plus its bytes at the best rate of any iteration
+seen. The estimate is too high for a job that was never alone on its link, so "settled" is only as good as that.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import statistics
 from dataclasses import dataclass
 
 from headway.interleave.aggressiveness import Aggressiveness
+from headway.interleave.contention import Worthwhile
 from headway.interleave.iterations import Iteration, IterationTracker, TrackerSettings
 
 SETTLED = 1.05
 SETTLED_RUN = 3
-"""So many iterations in sequence, none longer than `SETTLED` times the isolated one."""
+"""So many iterations in sequence, on average no longer than `SETTLED` times the isolated one."""
 _HISTORY = 64
 
 
@@ -68,6 +69,7 @@ class Controller:
         self._settings = settings or TrackerSettings()
         self._tracker = IterationTracker(self._settings)
         self._first_bytes: int | None = None
+        self._worthwhile = Worthwhile()
         self._recent: list[Iteration] = []
         self._seen = 0
         self._since = 0
@@ -101,6 +103,11 @@ class Controller:
         return None if ratio is None else self._aggressiveness.weight(ratio)
 
     @property
+    def worth_capping(self) -> bool:
+        """Whether a job with several flows may be capped now; see `contention.Worthwhile`."""
+        return self._worthwhile.allowed
+
+    @property
     def report(self) -> Report:
         """What was learnt so far."""
         expected, isolated_s = self._tracker.iteration_bytes, self._isolated_s()
@@ -128,7 +135,12 @@ class Controller:
             near = [each for each in self._recent if self._alike(each, expected)]
             if len(near) < len(self._recent):
                 self._recent, self._since, self._settled_after = near, self._seen - 1 - len(near), None
+                self._worthwhile = Worthwhile()
         self._recent = [*self._recent, latest][-_HISTORY:]
+        if expected is not None:
+            sending_s = [each.last_s - each.start_s for each in self._recent if self._alike(each, expected)]
+            if sending_s:
+                self._worthwhile.ended(sending_s[-1], min(sending_s))
         isolated_s = self._isolated_s()
         if None not in (expected, isolated_s) and self._settled_after is None and self._is_settled(isolated_s or 0.0):
             self._settled_after = self._seen - SETTLED_RUN - self._since
@@ -138,7 +150,7 @@ class Controller:
 
     def _is_settled(self, isolated_s: float) -> bool:
         last = self._recent[-SETTLED_RUN:]
-        return len(last) == SETTLED_RUN and all(_length_s(each) <= SETTLED * isolated_s for each in last)
+        return len(last) == SETTLED_RUN and statistics.mean(map(_length_s, last)) <= SETTLED * isolated_s
 
     def _isolated_s(self) -> float | None:
         if not self._recent:

@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headway.interleave.actuator import Actuator, ActuatorError
 from headway.interleave.aggressiveness import Aggressiveness
@@ -19,6 +19,10 @@ from headway.transport import tcp_info
 
 TICK_S = 0.005
 """Half of the shortest pause that can end an iteration."""
+_CHEAP = 16
+"""So many connections cost about 1 % of a core; with more, ticks are rarer."""
+_IDLE = 2.0
+"""Ticks are so much rarer while nothing moves: the weight of the next iteration's first bytes is set already."""
 _LOG = logging.getLogger("headway")
 
 
@@ -70,11 +74,12 @@ class Driver:
             self._pushed.remove(connection)
             try:
                 self.actuator.release(connection)
-            except ActuatorError as error:
-                self._complain(error)
+            except (ActuatorError, OSError) as error:
+                if connection.fileno() >= 0:  # else it is closed already, and nothing is left to be undone
+                    self._complain(error)
 
-    def tick(self, now_s: float) -> None:
-        """Look at all connections and push them. Call every `TICK_S` while bytes may move."""
+    def tick(self, now_s: float) -> float:
+        """Look at all connections and push them; returns after how many seconds to call again."""
         waiting, told_bytes = False, self._total
         for connection, before in self._counted.items():
             info = tcp_info.read(connection)
@@ -85,12 +90,16 @@ class Driver:
         weight = self._controller.sent(now_s, self._total, idle=self._idle)
         # A pause was idle if there was any moment in it with nothing on the way.
         self._idle = not waiting or (self._idle and self._total == told_bytes)
+        if self.actuator.name == "pacing" and len(self._pushed) > 1 and not self._controller.worth_capping:
+            weight = None
         if not self.actuator.self_driven:
             for connection in self._pushed:
                 try:
                     self.actuator.push(connection, weight)
                 except ActuatorError as error:
                     self._complain(error)
+        many = max(1.0, len(self._counted) / _CHEAP)
+        return TICK_S * many * (1.0 if waiting or self._total > told_bytes else _IDLE)
 
     def close(self) -> None:
         """Release every connection and close the actuator. Idempotent."""
@@ -98,7 +107,7 @@ class Driver:
         self._pushed.clear()
         self.actuator.close()
 
-    def _complain(self, error: ActuatorError) -> None:
+    def _complain(self, error: Exception) -> None:
         if not self._complained:
             self._complained = True
             _LOG.warning("interleaving goes on without some connections: %s", error)
@@ -109,23 +118,31 @@ class Background:
 
     Args:
         driver: closed at the end.
-        connections: adopted on the thread, since all calls to an actuator come from one; `counted` as `count_only`.
-        counted: see above.
+        connections: adopted on the thread, since all calls to an actuator come from one.
+        counted: adopted with `count_only`.
+        alive: whether a connection is still what it was; asked before each tick, and one that is not is let go.
+        at_end: called on the thread after everything else.
         name: of the thread.
-        own: the connections are dups of ours, to be closed at the end.
     """
 
     def __init__(
-        self, driver: Driver, connections: Iterable[socket.socket], counted: Iterable[socket.socket] = (), *,
-        name: str = "headway interleave", own: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        driver: Driver,
+        connections: Iterable[socket.socket],
+        counted: Iterable[socket.socket] = (),
+        *,
+        alive: Callable[[socket.socket], bool] = lambda connection: True,
+        at_end: Callable[[], None] = lambda: None,
+        name: str = "headway interleave",
+    ) -> None:
         self._driver = driver
-        self._connections, self._count_only, self._own = tuple(connections), tuple(counted), own
+        self._connections, self._count_only = list(connections), list(counted)
+        self._alive, self._at_end = alive, at_end
         self._stop = threading.Event()
-        self._ready = threading.Event()
+        self._adopted = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-        self._ready.wait()
+        self._adopted.wait()
 
     @property
     def report(self) -> Report:
@@ -146,11 +163,15 @@ class Background:
                 for connection in self._count_only:
                     driver.adopt(connection, count_only=True)
             finally:
-                self._ready.set()
-            while not self._stop.wait(TICK_S):
-                driver.tick(time.monotonic())
+                self._adopted.set()
+            again_s = TICK_S
+            while not self._stop.wait(again_s):
+                for mine in (self._connections, self._count_only):
+                    for connection in [each for each in mine if not self._alive(each)]:
+                        mine.remove(connection)
+                        connection.detach()
+                        driver.release(connection)
+                again_s = driver.tick(time.monotonic())
         finally:
             driver.close()
-            if self._own:
-                for connection in (*self._connections, *self._count_only):
-                    connection.close()
+            self._at_end()

@@ -41,9 +41,19 @@ class JobRank:
         return self.hosts[self.rank]
 
     def environment(self, hosts: Sequence[HostLike]) -> dict[str, str]:
-        """torchrun's environment in its own group, and the job's policy and plan for the backend "headway"."""
+        """torchrun's environment in its own group, and for the backend "headway" what the job says of it."""
         environment = rank_environment([hosts[host] for host in self.hosts], self.rank, port=self.store_port)
-        return {**environment, "HEADWAY_POLICY": self.job.policy, "HEADWAY_PLAN": self.job.plan}
+        job, interleave = self.job, self.job.interleave
+        environment |= {"HEADWAY_POLICY": job.policy, "HEADWAY_PLAN": job.plan, "HEADWAY_STREAMS": f"{job.weight:g}"}
+        environment["HEADWAY_INTERLEAVE"] = "off" if interleave is None else interleave.actuator
+        if interleave is not None:
+            environment |= {
+                f"HEADWAY_INTERLEAVE_{name.upper()}": repr(getattr(interleave, name))
+                for name in ("slope", "intercept", "most")
+            }
+        if job.congestion_control:
+            environment["HEADWAY_CONGESTION_CONTROL"] = job.congestion_control
+        return environment
 
 
 def check_runnable(scenario: Scenario) -> None:

@@ -15,6 +15,7 @@ from headway.collectives.communicator import Communicator
 from headway.decide.journal import Journal, Record
 from headway.decide.journal_file import FileJournal
 from headway.errors import UsageError
+from headway.interleave import steering as interleave
 from headway.settings import Settings, from_environment
 from headway.torch.delegate import create_gloo
 from headway.torch.engine import Engine
@@ -24,6 +25,7 @@ from headway.torch.peers import cluster_of, describe_self, exchange
 from headway.torch.process_group import GroupParts, HeadwayProcessGroup
 from headway.torch.recording import Dump, Recording
 from headway.torch.store import StoreRendezvous, store_host
+from headway.transport.lanes import Steering
 from headway.transport.options import TcpOptions, local_address
 from headway.transport.tcp import TcpTransport
 
@@ -100,6 +102,7 @@ def make_group(
     """
     size = len(ranks)
     chunk_from_setting(settings.chunk)  # a wrong one is better told before the ranks meet
+    interleave.check(settings)
     options = tcp_options(settings, store, timeout)
     address = _address(options)
     meeting = StoreRendezvous(store, "headway/meeting")
@@ -202,11 +205,17 @@ def _open_engine(store: Store, *, rank: int, size: int, label: str, settings: Se
     peers = exchange(rendezvous, rank=rank, size=size, mine=mine, timeout_s=options.connect_timeout_s)
     file = FileJournal(settings.journal) if settings.journal and rank == 0 else None
     journal: Journal = file if file is not None else _NoJournal()
+    steering: Steering | None = None
     try:
-        transport = TcpTransport(rank=rank, size=size, rendezvous=rendezvous, options=options, group=label)
+        steering = interleave.steering_from(settings)
+        transport = TcpTransport(
+            rank=rank, size=size, rendezvous=rendezvous, options=options, group=label, steering=steering
+        )
     except BaseException as error:
         if file is not None:
             file.close()
+        if steering is not None:
+            steering.close()
         if isinstance(error, UsageError) and error.where in _VARIABLES:
             raise UsageError(error.what, where=_VARIABLES[error.where], hint=error.hint) from None
         raise

@@ -97,6 +97,11 @@ class StreamTransport(Protocol):
     """One-sided messages, delivered on one progress thread per process group."""
 
     @property
+    def streams(self) -> int:
+        """Most connections that messages to one peer may be spread over; 1 unless asked otherwise."""
+        ...
+
+    @property
     def rank(self) -> int:
         """This process's rank in the group."""
         ...
@@ -137,8 +142,8 @@ class StreamTransport(Protocol):
     def send_message(self, dst: int, channel: int, tag: int, payload: memoryview) -> None:
         """Queue one message; connects on first use. `payload` must not change until `Sink.sent`. Progress thread only.
 
-        Messages to one `dst` leave in the order of the calls. `tag` is any unsigned 64-bit number, `channel` an
-        unsigned 32-bit number.
+        Messages to one `dst` leave in the order of the calls; with several `streams` they may overtake each other.
+        `tag` is any unsigned 64-bit number, `channel` an unsigned 32-bit number.
         """
         ...
 

@@ -49,6 +49,9 @@ class Outflow:
         loop: the progress thread.
         on_sent: called with (dst, channel, tag) for each message that has left user space.
         on_end: called once when the connection ended: with None after a goodbye, with the error otherwise.
+
+    Attributes:
+        greeted: whether the peer has ever let us in.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Outflow:
         self._full = False
         self._marked = False
         self._retiring = False
+        self.greeted = False
         loop.add(self._fd, self.ready, sender=True)
 
     @property
@@ -87,6 +91,11 @@ class Outflow:
     def idle(self) -> bool:
         """Whether everything has left user space."""
         return not self._queue
+
+    @property
+    def waiting(self) -> int:
+        """How much is before a message that is sent now: those queued, and one more where the socket is full."""
+        return len(self._queue) + self._full
 
     def send(self, channel: int, tag: int, payload: memoryview) -> None:
         """Queue one message."""
@@ -264,6 +273,7 @@ class Outflow:
             self._end(PeerLostError(f"the connection to rank {self.dst} broke: {error.strerror}", rank=self.dst))
             return
         self.state = State.OPEN
+        self.greeted = True
         self._full = False
         self._mark()
 

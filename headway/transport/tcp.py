@@ -8,7 +8,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from headway.errors import DeadlineError, TransportError, UsageError
 from headway.observe.samples import FlowSample
@@ -17,6 +17,7 @@ from headway.transport.api import Sink
 from headway.transport.channels import Channels
 from headway.transport.control import ControlReceiver
 from headway.transport.inflow import Inflow, Receiver
+from headway.transport.lanes import Lanes, Steering, add_up
 from headway.transport.listener import Listener
 from headway.transport.loop import ProgressLoop
 from headway.transport.matched import Matcher, TcpTransfer
@@ -39,6 +40,7 @@ class TcpTransport:
 
     Each rank listens on one port. Whoever has something to send connects, once for each purpose (bulk, control,
     matched messages), at first use. So a connection carries messages one way, and a full one holds up nothing else.
+    Bulk may have several connections to a peer: see `lanes`.
 
     The constructor blocks until every rank of the group has published its address.
 
@@ -48,6 +50,7 @@ class TcpTransport:
         rendezvous: where addresses and the group's token are exchanged; only used in the constructor.
         options: see `TcpOptions`.
         group: name of the group, unique within the rendezvous.
+        steering: of the connections that carry bulk messages, closed at the end; None: one for each peer, left alone.
         poller: for tests.
 
     Raises:
@@ -63,6 +66,7 @@ class TcpTransport:
         rendezvous: Rendezvous,
         options: TcpOptions | None = None,
         group: str = "default",
+        steering: Steering | None = None,
         poller: Poller | None = None,
     ) -> None:
         if not 0 <= rank < size:
@@ -79,7 +83,7 @@ class TcpTransport:
         self._outflows: dict[tuple[int, Purpose], Outflow] = {}
         self._inflows: dict[tuple[int, Purpose], Inflow] = {}
         self._meters: dict[Outflow, FlowMeter] = {}
-        self._retiring: set[Inflow] = set()
+        self._beside: set[Inflow] = set()  # bulk connections beside the latest: parallel ones, and those that retire
 
         listening = sockets.listen_on(self._address, self._options)
         try:
@@ -124,6 +128,11 @@ class TcpTransport:
             hello_timeout_s=self._options.hello_timeout_s,
             adopt=self._adopt,
         )
+        self._lanes: Lanes | None = None
+        if steering is not None:
+            self._lanes = Lanes(
+                self._loop, steering, functools.partial(self._begin_outflow, purpose=Purpose.STREAM), self._firsts
+            )
         self._loop.start()
 
     @property
@@ -135,6 +144,11 @@ class TcpTransport:
     def size(self) -> int:
         """Number of ranks in the group."""
         return self._size
+
+    @property
+    def streams(self) -> int:
+        """See `StreamTransport`."""
+        return 1 if self._lanes is None else self._lanes.steering.widest
 
     @property
     def address(self) -> tuple[str, int]:
@@ -245,6 +259,8 @@ class TcpTransport:
                 error = caught
                 self._loop.run_next(lambda: self._channels.fail(channel, error))
                 return
+        if self._lanes is not None:
+            outflow = self._lanes.choose(outflow)
         outflow.send(channel, tag, payload)
 
     def reroute(self, dst: int) -> None:
@@ -252,9 +268,28 @@ class TcpTransport:
         outflow = self._outflows.get((dst, Purpose.STREAM))
         if outflow is None or outflow.state is not State.OPEN or not outflow.idle:
             return
+        if self._lanes is not None:
+            if not all(each.idle for each in self._lanes.to(dst)):
+                return
+            for each in self._lanes.forget(dst):
+                self._retire(each)
         del self._outflows[dst, Purpose.STREAM]
+        self._retire(outflow)
+
+    def _retire(self, outflow: Outflow) -> None:
         self._meters.pop(outflow, None)
-        outflow.retire()
+        if outflow.state is State.OPEN:
+            outflow.retire()
+        else:
+            outflow.close()
+
+    def _firsts(self) -> Iterator[Outflow]:
+        """The first bulk connection to each peer."""
+        return (outflow for (_, purpose), outflow in self._outflows.items() if purpose is Purpose.STREAM)
+
+    def _every_outflow(self) -> list[Outflow]:
+        further = () if self._lanes is None else self._lanes.every()
+        return [*self._outflows.values(), *further]
 
     def _send_control(self, dst: int, payload: bytes) -> None:
         if dst == self._rank:
@@ -273,6 +308,10 @@ class TcpTransport:
         self._check_rank(dst)
         if dst == self._rank:
             raise TransportError(f"rank {dst} does not connect to itself")
+        outflow = self._outflows[dst, purpose] = self._begin_outflow(dst, purpose)
+        return outflow
+
+    def _begin_outflow(self, dst: int, purpose: Purpose) -> Outflow:
         gone = self._closed_error() if self._closing else self._peers.why_gone(dst)
         if gone is not None:
             raise gone
@@ -285,7 +324,6 @@ class TcpTransport:
             Purpose.CONTROL: lambda dst, channel, tag: None,
         }
         outflow = Outflow(sock, hello, self._token, self._loop, told[purpose], self._outflow_ended)
-        self._outflows[dst, purpose] = outflow
         if purpose is not Purpose.CONTROL:
             bounded = not self._options.send_buffer_bytes and host != sockets.published(self._address)
             window = SendWindow(sock) if bounded and purpose is Purpose.STREAM else None
@@ -312,17 +350,18 @@ class TcpTransport:
             sock, hello.src, self._receivers[hello.purpose], self._loop, self._inflow_ended, self._inflow_retired
         )
         if before is not None and not before.closed:
-            self._retiring.add(before)
+            self._beside.add(before)
         self._inflows[key] = inflow
         if hello.purpose is Purpose.STREAM:
             self._channels.inflows.add(inflow)
 
     def _inflow_retired(self, inflow: Inflow) -> None:
         self._channels.inflows.discard(inflow)
-        self._retiring.discard(inflow)
+        self._beside.discard(inflow)
 
     def _inflow_ended(self, inflow: Inflow, error: TransportError | None) -> None:
         self._channels.inflows.discard(inflow)
+        self._beside.discard(inflow)
         if self._closing:
             return
         if error is not None:
@@ -335,6 +374,8 @@ class TcpTransport:
         if self._closing:
             return
         dst = outflow.dst
+        if not outflow.greeted and self._lanes is not None and outflow in self._lanes.to(dst):
+            return  # nothing was given to it, and the first connection tells what has become of the peer
         if error is not None and not self._peers.is_leaving(dst):
             self._lose(dst, error)
             return
@@ -348,7 +389,7 @@ class TcpTransport:
     def _settled(self, rank: int) -> bool:
         """Whether all that a leaving rank sent has been delivered."""
         own = [inflow for key, inflow in self._inflows.items() if key[0] == rank]
-        return all(inflow.closed for inflow in (*own, *(each for each in self._retiring if each.src == rank)))
+        return all(inflow.closed for inflow in (*own, *(each for each in self._beside if each.src == rank)))
 
     def _lose(self, rank: int, error: TransportError) -> None:
         """A connection of `rank` broke: the group has lost it."""
@@ -364,22 +405,29 @@ class TcpTransport:
         self._matcher.peer_gone(rank, self._peers.left_error(rank))
 
     def _drop(self, rank: int) -> None:
-        for key, outflow in self._outflows.items():
-            if key[0] == rank:
+        for outflow in self._every_outflow():
+            if outflow.dst == rank:
                 self._meters.pop(outflow, None)
                 outflow.close()
-        for inflow in (*self._inflows.values(), *self._retiring):
+        for inflow in (*self._inflows.values(), *self._beside):
             if inflow.src == rank:
                 self._channels.inflows.discard(inflow)
                 inflow.close()
 
     def _disown(self, channel: int) -> None:
-        for (_, purpose), outflow in self._outflows.items():
-            if purpose is Purpose.STREAM:
+        for outflow in self._every_outflow():
+            if outflow.purpose is Purpose.STREAM:
                 outflow.disown(channel)
 
     def _sample(self) -> list[FlowSample]:
-        samples = [meter.sample() for outflow, meter in self._meters.items() if outflow.state is State.OPEN]
+        if self._lanes is None:
+            samples = [meter.sample() for outflow, meter in self._meters.items() if outflow.state is State.OPEN]
+        else:
+            samples = []
+            for bulk in (True, False):
+                of_kind = [each for each in self._meters.items() if (each[0].purpose is Purpose.STREAM) == bulk]
+                some = [meter.sample() for outflow, meter in of_kind if outflow.state is State.OPEN]
+                samples += add_up(some) if bulk else some
         return [sample for sample in samples if sample.acked_bytes or sample.busy_s]
 
     def _callback_failed(self, error: Exception) -> None:
@@ -395,10 +443,12 @@ class TcpTransport:
         self._channels.fail_all(error)
         self._matcher.close(error)
         self._listener.close()
-        for inflow in (*self._inflows.values(), *self._retiring):
+        if self._lanes is not None:
+            self._lanes.close()
+        for inflow in (*self._inflows.values(), *self._beside):
             inflow.close(goodbye=True)
-        for (_, purpose), outflow in self._outflows.items():
-            if purpose is Purpose.MATCHED:
+        for outflow in self._every_outflow():
+            if outflow.purpose is Purpose.MATCHED:
                 outflow.disown(None)
             if outflow.state is State.OPEN or (outflow.state is not State.CLOSED and not outflow.idle):
                 outflow.say_goodbye()
@@ -408,7 +458,7 @@ class TcpTransport:
         self._loop.run_next(self._finish_close)
 
     def _finish_close(self) -> None:
-        open_flows = [outflow for outflow in self._outflows.values() if not outflow.closed]
+        open_flows = [outflow for outflow in self._every_outflow() if not outflow.closed]
         if any(not outflow.idle for outflow in open_flows) and time.monotonic() < self._close_deadline_s:
             self._loop.run_at(time.monotonic() + _CLOSE_POLL_S, self._finish_close)
             return

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from headway.observe.samples import FlowSample
 from headway.transport.send_window import SendWindow
 
-# Skips by offset: snd_mss at 16, unacked 24, sacked 28, rtt 68, total_retrans 100, bytes_acked 120, notsent 144, min_rtt 148,
-# delivery_rate 160, busy 168, rwnd_limited 176, sndbuf_limited 184, delivered_ce 196.
+# Skips by offset: snd_mss at 16, unacked 24, sacked 28, rtt 68, total_retrans 100, bytes_acked 120, notsent 144,
+# min_rtt 148, delivery_rate 160, busy 168, rwnd_limited 176, sndbuf_limited 184, delivered_ce 196.
 _LAYOUT = struct.Struct("=16xI4xII36xI28xI16xQ16xII8xQQQQ4xI")
 _FIELD_ENDS = (20, 28, 32, 72, 104, 128, 148, 152, 168, 176, 184, 192, 200)
 _US = 1e-6

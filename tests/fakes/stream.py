@@ -150,6 +150,8 @@ class FakeNetwork:
 class FakeStreamTransport:
     """One rank's end. See `headway.transport.api.StreamTransport`."""
 
+    streams = 1
+
     def __init__(self, network: FakeNetwork, rank: int, size: int) -> None:
         self._network, self._rank, self._size = network, rank, size
         self.soon: deque[Callable[[], None]] = deque()

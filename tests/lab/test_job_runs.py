@@ -145,7 +145,7 @@ class TestWhoRuns:
 
     @pytest.mark.parametrize("weight", [0.5, 1.5, 17])
     def test_a_weight_is_a_number_of_streams(self, weight: float) -> None:
-        with pytest.raises(UsageError, match="job a: weight: .* no whole number from 1 to 16"):
+        with pytest.raises(UsageError, match=r"job a: weight: .* no whole number from 1 to 16"):
             check_runnable(scenario({"name": "a", "hosts": 2, "weight": weight}))
         check_runnable(scenario({"name": "a", "hosts": 2, "weight": 4}))
         with pytest.raises(UsageError, match="an interleaved job has no weight"):

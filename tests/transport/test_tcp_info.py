@@ -15,7 +15,8 @@ from tests.transport.harness import CollectingSink, group, on_loop
 def whole_struct() -> bytes:
     raw = bytearray(280)
     for offset, form, value in (
-        (16, "I", 1448), (24, "I", 3), (28, "I", 2), (68, "I", 1500), (100, "I", 7), (120, "Q", 1 << 40), (144, "I", 99), (148, "I", 1000),
+        (16, "I", 1448), (24, "I", 3), (28, "I", 2),
+        (68, "I", 1500), (100, "I", 7), (120, "Q", 1 << 40), (144, "I", 99), (148, "I", 1000),
         (160, "Q", 25_000_000), (168, "Q", 4_000_000), (176, "Q", 1_000_000), (184, "Q", 500_000), (196, "I", 11),
     ):  # fmt: skip
         struct.pack_into("=" + form, raw, offset, value)
