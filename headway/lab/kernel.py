@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from headway.errors import HeadwayError, UsageError
@@ -143,8 +143,9 @@ def allowed_congestion_controls(names: set[str]) -> Iterator[None]:
         if not names - set(before):
             yield
             return
+        added = names - set(before)
         try:
-            file.write_text(" ".join([*before, *sorted(names - set(before))]))
+            _rewrite(file, lambda allowed: [*allowed, *sorted(added)])
         except OSError:
             name = min(names - set(before))
             raise UsageError(
@@ -156,8 +157,18 @@ def allowed_congestion_controls(names: set[str]) -> Iterator[None]:
             yield
         finally:
             # Only what we added is taken away: others may have come (and be allowed), or gone, in the meantime.
-            added = names - set(before)
-            file.write_text(" ".join(name for name in file.read_text().split() if name not in added))
+            _rewrite(file, lambda allowed: [name for name in allowed if name not in added])
+
+
+def _rewrite(file: Path, change: Callable[[list[str]], list[str]]) -> None:
+    """Change a list of congestion controls. The kernel refuses a name that has gone since it was read: read again."""
+    for last in (False, False, False, True):
+        try:
+            file.write_text(" ".join(change(file.read_text().split())))
+            return
+        except FileNotFoundError:
+            if last:
+                raise
 
 
 @contextlib.contextmanager

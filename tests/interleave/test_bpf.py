@@ -22,6 +22,7 @@ from headway.interleave import bpf, bpf_build, libbpf
 from headway.interleave.actuator import ActuatorError, FlowState, choose, open_actuator, why_not
 from headway.interleave.aggressiveness import Aggressiveness
 from headway.interleave.iterations import IterationTracker
+from headway.lab import kernel
 
 NAMES = ("bpf-reno", "bpf-cubic")
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -224,6 +225,20 @@ def test_nothing_is_left_behind_by_a_process_that_was_killed() -> None:
         assert name in registered()
         process.send_signal(signal.SIGKILL)
     until(lambda: name not in registered(), f"{name} is left behind")
+
+
+@pytest.mark.usefixtures("loadable")
+def test_building_a_lab_meanwhile_changes_nothing_for_algorithms_that_come_or_go() -> None:
+    if not kernel.privileged():
+        pytest.skip("changing what is allowed needs root")
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+    gone = bpf.open_actuator("bpf-reno", Aggressiveness())
+    with kernel.allowed_congestion_controls({"cubic"}):
+        gone.close()
+        come = bpf.open_actuator("bpf-reno", Aggressiveness())
+    with contextlib.closing(come):
+        assert come.algorithm in allowed.read_text().split()
+        assert gone.algorithm not in allowed.read_text().split()
 
 
 @pytest.mark.usefixtures("loadable")
