@@ -31,6 +31,7 @@ from headway.collectives.step_cost import rounds_time
 
 Orders = npt.NDArray[np.int32]
 ALL_ORDERS_UP_TO = 8
+ALL_PLACES_UP_TO = 16
 MAX_PARTNERS = 64
 MAX_SWAPS = 32
 CONGESTED = 0.9
@@ -194,7 +195,7 @@ def _double_trees(
 def _light_places(order: Sequence[int], own: int, bad_ranks: Sequence[int], cluster: Cluster) -> list[int]:
     """Places other than `own`, those with the fewest edges in both trees together first.
 
-    Congested ranks don't trade with each other. Beyond `MAX_PARTNERS` ranks, of the places that are alike (same number
+    Congested ranks don't trade with each other. Beyond `ALL_PLACES_UP_TO` ranks, of the places that are alike (same number
     of children and depth in both trees, same rack) one is enough: there are about 4 log2(n)^2 kinds.
     """
     n = len(order)
@@ -206,7 +207,7 @@ def _light_places(order: Sequence[int], own: int, bad_ranks: Sequence[int], clus
         for place in np.argsort(children.sum(axis=0), kind="stable")
         if place != own and order[place] not in bad
     ]
-    if n <= MAX_PARTNERS:
+    if n <= ALL_PLACES_UP_TO:
         return places
     kinds: dict[tuple[object, ...], int] = {}
     for place in places:
