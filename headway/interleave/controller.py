@@ -85,10 +85,9 @@ class Controller:
         """
         if self._first_bytes is None:
             self._first_bytes = total_bytes
-        if total_bytes > self._first_bytes:
-            self._tracker.sent(now_s, total_bytes - self._first_bytes, idle=idle)
-            if self._tracker.iterations > self._seen:
-                self._ended()
+        self._tracker.sent(now_s, total_bytes - self._first_bytes, idle=idle)
+        if self._tracker.iterations > self._seen:
+            self._ended()
         return self.weight
 
     @property

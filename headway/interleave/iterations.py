@@ -72,6 +72,8 @@ class IterationTracker:
                 sent again, is the network's doing and no part of the job's pattern.
         """
         if self._start_s is None:
+            if total_bytes <= 0:
+                return
             self._start_s, self._last_s = now_s, now_s
         pause_s = now_s - self._last_s
         if total_bytes <= self._total_bytes:
