@@ -195,8 +195,8 @@ def _double_trees(
 def _light_places(order: Sequence[int], own: int, bad_ranks: Sequence[int], cluster: Cluster) -> list[int]:
     """Places other than `own`, those with the fewest edges in both trees together first.
 
-    Congested ranks don't trade with each other. Beyond `ALL_PLACES_UP_TO` ranks, of the places that are alike (same number
-    of children and depth in both trees, same rack) one is enough: there are about 4 log2(n)^2 kinds.
+    Congested ranks don't trade with each other. Beyond `ALL_PLACES_UP_TO` ranks, of the places that are alike (same
+    number of children and depth in both trees, same rack) one is enough: there are about 4 log2(n)^2 kinds.
     """
     n = len(order)
     plan = families.double_tree(range(n))

@@ -10,6 +10,7 @@ from headway.cluster.model import Cluster, Host, LinkKind, Rack, star
 from headway.collectives import families
 from headway.collectives.candidates import candidates, findings_to_cluster, idle_plan
 from headway.collectives.limits import lower_bound
+from headway.collectives.loads import link_loads
 from headway.collectives.plan import Collective
 from headway.collectives.verify import check
 from headway.observe.findings import Finding, Pattern
@@ -143,3 +144,15 @@ def test_findings_about_racks_name_the_rack() -> None:
 def test_a_finding_about_a_path_needs_a_peer() -> None:
     with pytest.raises(ValueError, match="no peer"):
         findings_to_cluster(star(2, 1.0), [finding(LinkKind.PATH, 0, 0.5)])
+
+
+def test_a_slow_rank_among_many_sits_where_a_double_tree_is_light() -> None:
+    cluster = star(64, 1e9, alpha_s=5e-6).with_host(32, uplink_Bps=5e8)
+    ring = families.ring(range(64))
+    ranked = candidates(cluster, Collective.ALL_REDUCE, 2**27, "packing", ring, ring)
+    light = next(each for each in ranked if each.plan.name == "double tree, rank 32 lightest")
+    loads = link_loads(light.plan, cluster, Collective.ALL_REDUCE)
+    assert loads[32] == pytest.approx(1.0)
+    assert loads.max() <= 2.0
+    check(light.plan, Collective.ALL_REDUCE)
+    assert light.predicted_s <= 1.01 * ranked[0].predicted_s

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.cluster.model import Cluster, star
-from headway.collectives import families
+from headway.collectives import families, react
 from headway.collectives.plan import Collective
 from headway.collectives.react import congested, moves
 from headway.collectives.step_cost import rounds_time
@@ -85,3 +85,16 @@ def test_congestion_is_told_against_the_baseline_or_else_the_median() -> None:
     assert congested(usual.with_host(3, downlink_Bps=RATE_Bps / 2), usual) == ([3], [])
     assert congested(usual, usual) == ([0], [])
     assert congested(slow_pair(4, 1, 2), star(4, RATE_Bps)) == ([], [(1, 2)])
+
+
+def test_among_many_ranks_one_place_of_each_kind_is_as_good_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = star(40, 1e9)
+    slow = cluster.with_host(7, uplink_Bps=4e8).with_host(20, downlink_Bps=5e8)
+    current = families.double_tree(range(40))
+
+    def best_s() -> float:
+        return moves(current, slow, cluster, Collective.ALL_REDUCE, 2**24)[0][1]
+
+    by_kind_s = best_s()
+    monkeypatch.setattr(react, "ALL_PLACES_UP_TO", 64)
+    assert by_kind_s == pytest.approx(best_s())
