@@ -26,7 +26,7 @@ from headway.sim.cells import Cell, Row, parse_row
 
 ROWS = "rows.jsonl"
 ASIDE = "aside.jsonl"
-MODEL_PARTS = ("cluster", "collectives", "decide", "lab", "observe", "sim")
+MODEL_PARTS = ("cluster", "collectives", "decide", "interleave", "lab", "observe", "sim")
 """What a simulated result depends on."""
 
 
