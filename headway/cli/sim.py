@@ -74,7 +74,10 @@ def run(
         int | None, typer.Option(min=1, help=f"Without jobs: how many all-reduces; default {ITERATIONS}.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(metavar="|".join((*POLICIES, "clairvoyant")), help="Of every job that has none.")
+        str | None,
+        typer.Option(
+            metavar="|".join((*POLICIES, "clairvoyant")), help=f"Without jobs: who chooses plans; default {POLICY}."
+        ),
     ] = None,
     realism: Annotated[
         str, typer.Option(metavar="|".join(REALISM), help="What is added to the fluid: nothing, or what the lab shows.")
