@@ -76,8 +76,9 @@ PLANS = (
 )
 
 
+@pytest.mark.parametrize("streams", [1, 5])
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
-def test_all_reduces_are_right_and_both_executors_give_the_same_bits(plan: Plan) -> None:
+def test_all_reduces_are_right_and_both_executors_give_the_same_bits(plan: Plan, streams: int) -> None:
     given = [inputs(SIZE, count, "float32", count) for count in (1, 3, 1000, 300_000, 17)]
     piped = [[vector.copy() for vector in vectors] for vectors in given]
     in_rounds = [[vector.copy() for vector in vectors] for vectors in given]
@@ -85,7 +86,7 @@ def test_all_reduces_are_right_and_both_executors_give_the_same_bits(plan: Plan)
     def make(number: int, vector: Vector) -> Operation:
         return operation(number, Collective.ALL_REDUCE, plan, vector, chunk_bytes=20_000)
 
-    with group(SIZE) as transports:
+    with group(SIZE, streams=streams) as transports:
         _run(PipelinedExecutor, transports, piped, make)
         _run(RoundsExecutor, transports, in_rounds, make)
     for vectors, ours, theirs in zip(given, piped, in_rounds, strict=True):
@@ -116,9 +117,10 @@ def test_the_halves_of_a_ring(collective: Collective) -> None:
             np.testing.assert_array_equal(vectors[0][rank][block], total[block])
 
 
-def test_an_abort_leaves_the_buffers_alone_and_ends_everything() -> None:
+@pytest.mark.parametrize("streams", [1, 4])
+def test_an_abort_leaves_the_buffers_alone_and_ends_everything(streams: int) -> None:
     plan = star_plan(2, [1, 0])
-    with group(2) as transports:
+    with group(2, streams=streams) as transports:
         root, leaf = (PipelinedExecutor(transport) for transport in transports)
         waiting = _Waiting(3)
         big = np.ones(8_000_000, dtype="float32")
@@ -139,9 +141,10 @@ def test_an_abort_leaves_the_buffers_alone_and_ends_everything() -> None:
         assert on_loop(transports[0], root.waiting_for) == []
 
 
-def test_a_rank_that_leaves_is_named_by_those_who_need_it() -> None:
+@pytest.mark.parametrize("streams", [1, 4])
+def test_a_rank_that_leaves_is_named_by_those_who_need_it(streams: int) -> None:
     plan = families.ring(range(3))
-    with group(3) as transports:
+    with group(3, streams=streams) as transports:
         executors = [PipelinedExecutor(transport) for transport in transports]
         first = _Waiting(3)
         for rank, executor in enumerate(executors):
