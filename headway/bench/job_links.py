@@ -53,6 +53,7 @@ class SendLinks:
         self._control = congestion_control
         self._interleaved: Background | None = None
         self._streams: Streams | None = None
+        self._windows: dict[int, stripes.Windows] = {}
         pairs = {(phase.src, phase.dst) for phase in loop if phase.kind == "send"}
         self._out: dict[int, list[socket.socket]] = {}
         self._in: dict[int, dict[int, socket.socket]] = {}
@@ -77,6 +78,8 @@ class SendLinks:
                         self._out[dst].append(self._connected(dst, addresses[dst], ports[dst], number, deadline_s))
                     if streams > 1:
                         stripes.prepare(self._out[dst])
+                    if self._streams is not None:
+                        self._windows[dst] = stripes.Windows(self._out[dst])
                 while listener is not None and sum(map(len, self._in.values())) < len(sources) * streams:
                     self._accept(listener, sources, streams, deadline_s)
             finally:
@@ -114,6 +117,7 @@ class SendLinks:
                 stripes.send(
                     connections, self._buffer, size_bytes,
                     width=lambda: all_of_them if streams is None else streams.width(first), limit_s=STALL_S,
+                    windows=self._windows.get(dst),
                 )  # fmt: skip
             else:
                 for piece in _pieces(size_bytes):

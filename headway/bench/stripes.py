@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Callable, Sequence
 
 from headway.errors import DeadlineError, PeerLostError
+from headway.transport.send_window import LANE_BYTES, SendWindow
+from headway.transport.tcp_info import FlowMeter
 
 CHUNK_BYTES = 32 << 10
 UNSENT_BYTES = 32 << 10
 """How much may wait unsent in each connection: what waits there when a connection goes out of use comes last."""
+_FOLLOW_S = 0.05
 _LOOK_MS = 5
 """While nothing can be written, the number of connections in use is looked at again after this long."""
 
@@ -26,9 +30,29 @@ def prepare(connections: Sequence[socket.socket]) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
+class Windows:
+    """Keeps each connection's send buffer as our transport does (`transport.send_window`).
+
+    Otherwise every further connection would fill the queue in front of the link until it overflows, and a connection
+    that loses its last packets stands still for 200 ms.
+    """
+
+    def __init__(self, connections: Sequence[socket.socket]) -> None:
+        self._meters = [FlowMeter(connection, 0, 1, SendWindow(connection, LANE_BYTES)) for connection in connections]
+        self._next_s = 0.0
+
+    def follow(self) -> None:
+        """Look at all connections, if it is time to."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + _FOLLOW_S
+            for meter in self._meters:
+                meter.sample()
+
+
 def send(
     connections: Sequence[socket.socket], buffer: memoryview, size_bytes: int, *, width: Callable[[], int],
-    limit_s: float,
+    limit_s: float, windows: Windows | None = None,
 ) -> None:  # fmt: skip
     """Hand so many bytes to the first `width()` connections, which may change at any time.
 
@@ -38,9 +62,12 @@ def send(
         size_bytes: in all.
         width: asked all the time.
         limit_s: DeadlineError when nothing moves for so long.
+        windows: of the connections; None: as the kernel has them.
     """
     left, waited_ms = size_bytes, 0.0
     while left:
+        if windows is not None:
+            windows.follow()
         in_use = connections[: width()]
         moved = 0
         for connection in in_use:

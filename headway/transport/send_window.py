@@ -26,6 +26,12 @@ FIRST_BYTES = 64 << 10
 """One segmentation-offload packet on its way and one in preparation (the kernel doubles what is set). It fills
 1 Gbit/s at a round trip of 0.5 ms; faster or longer links grow it within some samples."""
 
+LANE_BYTES = 16 << 10
+"""The same for each of several connections to one peer. Together they hardly overflow the queue in front of the link:
+where they do, a connection that loses its last packets stands still for 200 ms, and two jobs that had slid apart meet
+again. Two jobs on a link of 200 Mbit/s with 1 to 8 connections each stayed at 1.01 of their isolated time with this,
+at 1.02 with 32 KiB, and at 1.03 to 1.17 with 64 KiB or the kernel's own choice."""
+
 MOST_BYTES = 16 << 20
 
 TARGET_S = 1e-3
@@ -33,30 +39,30 @@ FULL_SHARE = 0.5
 SHRINK_FACTOR = 4.0
 
 
-def next_window(window_bytes: int, sample: FlowSample) -> int:
-    """The send buffer after what `sample` saw of the flow with `window_bytes`."""
+def next_window(window_bytes: int, sample: FlowSample, least_bytes: int = FIRST_BYTES) -> int:
+    """The send buffer after what `sample` saw of the flow with `window_bytes`; never below `least_bytes`."""
     if sample.rtt_s is None or sample.min_rtt_s is None or sample.sndbuf_limited_s is None:
         return window_bytes
     queue_s = sample.rtt_s - sample.min_rtt_s
     target_s = max(TARGET_S, sample.min_rtt_s)
     if queue_s > SHRINK_FACTOR * target_s:
-        return max(FIRST_BYTES, window_bytes // 2)
+        return max(least_bytes, window_bytes // 2)
     if sample.sndbuf_limited_s > FULL_SHARE * (sample.end_s - sample.start_s) and queue_s < target_s:
         return min(MOST_BYTES, window_bytes * 2)
     return window_bytes
 
 
 class SendWindow:
-    """Keeps one socket's send buffer at what `next_window` says."""
+    """Keeps one socket's send buffer at what `next_window` says, beginning with `first_bytes`."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, first_bytes: int = FIRST_BYTES) -> None:
         self._sock = sock
-        self._bytes = FIRST_BYTES
+        self._bytes = self._first_bytes = first_bytes
         self._apply()
 
     def follow(self, sample: FlowSample) -> None:
         """Take in one sample of the socket's flow."""
-        wanted = next_window(self._bytes, sample)
+        wanted = next_window(self._bytes, sample, self._first_bytes)
         if wanted != self._bytes:
             self._bytes = wanted
             self._apply()

@@ -26,7 +26,7 @@ from headway.transport.outflow import Outflow, State
 from headway.transport.peers import Peers
 from headway.transport.poller import Poller
 from headway.transport.rendezvous import Rendezvous, meet
-from headway.transport.send_window import SendWindow
+from headway.transport.send_window import FIRST_BYTES, LANE_BYTES, SendWindow
 from headway.transport.tcp_info import FlowMeter
 from headway.transport.wire import Purpose
 
@@ -326,7 +326,8 @@ class TcpTransport:
         outflow = Outflow(sock, hello, self._token, self._loop, told[purpose], self._outflow_ended)
         if purpose is not Purpose.CONTROL:
             bounded = not self._options.send_buffer_bytes and host != sockets.published(self._address)
-            window = SendWindow(sock) if bounded and purpose is Purpose.STREAM else None
+            first_bytes = FIRST_BYTES if self.streams == 1 else LANE_BYTES
+            window = SendWindow(sock, first_bytes) if bounded and purpose is Purpose.STREAM else None
             self._meters[outflow] = FlowMeter(sock, self._rank, dst, window)
         if code:
             self._loop.run_next(functools.partial(outflow.fail_connect, code))

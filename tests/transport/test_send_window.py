@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headway.observe.samples import FlowSample
-from headway.transport.send_window import FIRST_BYTES, MOST_BYTES, next_window
+from headway.transport.send_window import FIRST_BYTES, LANE_BYTES, MOST_BYTES, next_window
 
 FULL = FlowSample(
     src=0,
@@ -40,6 +40,8 @@ def test_a_long_queue_halves_it_down_to_where_it_began() -> None:
     standing = replace(FULL, rtt_s=0.02)
     assert next_window(8 * FIRST_BYTES, standing) == 4 * FIRST_BYTES
     assert next_window(FIRST_BYTES, standing) == FIRST_BYTES
+    assert next_window(FIRST_BYTES, standing, LANE_BYTES) == FIRST_BYTES // 2
+    assert next_window(LANE_BYTES, standing, LANE_BYTES) == LANE_BYTES
 
 
 @pytest.mark.parametrize(
