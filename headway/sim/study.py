@@ -1,7 +1,7 @@
 """REACT's simulation study: three patterns, congestion on hosts and in the fabric, four ways to choose plans. Pure.
 
 A cell is one pattern on n hosts under one condition with one policy. Jobs run one operation after the other; the
-condition sets in after `CALM_S`, and what counts is the last operations, when tuning has come to rest.
+condition sets in after `CALM_S`, and what counts is the second half of the time, when tuning has come to rest.
 
 How a plan is carried out is part of the cell: ROUNDS waits for the slowest transfer of each step, which is the cost
 on the paper's time-expanded network; STREAMS is the limit of small pieces in a pipeline, and serves a thousand hosts.
@@ -51,8 +51,6 @@ ALPHA_S = 5e-6
 CALM_S = 2.5
 HOSTS_PER_RACK = 4
 SPINES = 4
-SETTLED = 8
-"""Operations at the end that count."""
 LOST_SHARE = "2%"
 """What a link that is down still carries: a flow over a link without any capacity would never end, and neither would
 the job, tuned or not."""
@@ -180,9 +178,10 @@ _STUDY = TypeAdapter(Study)
 def run(work: Json) -> Json:
     """One cell, from its fields; its figures.
 
-    `algbw_Bps`: bytes of the vector per second of an operation, median of the last ones of all jobs; `limit_Bps`: the
-    same at the lower bound, which counts one job; `switches`: changes of plan from one operation to the next, per job,
-    in all and among the last half; `reaction_operations`: from the condition's begin until another plan runs.
+    `algbw_Bps`: bytes of the vector per second of an operation, median over all jobs in the second half of the time;
+    `limit_Bps`: the same at the lower bound, which counts one job; `switches`, `late_switches`: changes of plan per job,
+    in all and in the second half; `reaction_operations`: from the condition's begin until another plan runs. With
+    several jobs, what happens after the first of them has left does not count.
     """
     study = _STUDY.validate_python(dict(work))
     scenario = study.scenario()
@@ -244,14 +243,16 @@ def _figures(study: Study, runs: Sequence[JobRun], limit_s: float, journal: Memo
     switches: list[JsonValue] = []
     late_switches: list[JsonValue] = []
     reactions: list[JsonValue] = []
+    together_s = min(each.result().operations[-1].end_s for each in runs)  # then the first job leaves
     for each in runs:
-        operations = each.result().operations
-        times_s += [operation.duration_s for operation in operations[-SETTLED:]]
-        changes = _changes(journal, each.job.name)
+        operations = [operation for operation in each.result().operations if operation.end_s <= together_s]
+        times_s += [operation.duration_s for operation in operations if operation.start_s >= together_s / 2]
+        changes = _changes(journal, each.job.name, together_s)
         switches.append(len(changes))
-        late_switches.append(sum(k >= len(operations) // 2 for k in changes))
+        late_switches.append(sum(change.t_s >= together_s / 2 for change in changes))
         first = next((operation.number for operation in operations if operation.end_s > CALM_S), 0)
-        reactions.append(next((k - first for k in changes if k > first), None))
+        after = [change.from_operation - first for change in changes if change.from_operation > first]
+        reactions.append(after[0] if after else None)
     time_s = statistics.median(times_s)
     last = runs[0].result().operations[-1]
     return {
@@ -267,12 +268,13 @@ def _figures(study: Study, runs: Sequence[JobRun], limit_s: float, journal: Memo
     }
 
 
-def _changes(journal: MemoryJournal, job: str) -> list[int]:
-    """The operations with which another plan came into force: `keep` and `restore` confirm one that runs already."""
+def _changes(journal: MemoryJournal, job: str, until_s: float) -> list[DecisionRecord]:
+    """Decisions that brought another plan into force: `keep` and `restore` confirm one that runs already."""
     return [
-        record.from_operation
+        record
         for record in journal.records
         if isinstance(record, DecisionRecord)
         and record.group == job
+        and record.t_s < until_s
         and (record.action in ("try", "revert") or record.reason == KNOWN)
     ]
