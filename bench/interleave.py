@@ -268,16 +268,10 @@ def read(path: Path) -> Section:
     """What `Section.save` wrote. UsageError for another file."""
     try:
         document = json.loads(path.read_text())
-        told = [
-            Told(
-                **{
-                    **each,
-                    "lab": [Times(**t) for t in each["lab"]],
-                    "simulated": [Times(**t) for t in each["simulated"]],
-                }
-            )
-            for each in document["trials"]
-        ]
+        told = []
+        for each in document["trials"]:
+            times = {name: [Times(**job) for job in each[name]] for name in ("lab", "simulated")}
+            told.append(Told(**{**each, **times, "switches": [tuple(job) for job in each["switches"]]}))
         return Section(document["section"], document["options"], told)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"holds no trials of this script ({error})", where=str(path)) from None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.interleave_cases import (
+    ACTUATORS,
     ALONE,
     DOWNLOAD_ALONE,
     DOWNLOAD_BYTES,
@@ -28,7 +29,6 @@ from headway.bench.settling import (
     from_iteration,
     laps,
     mean,
-    moving,
     offsets_s,
     p99,
     rate_Bps,
@@ -42,6 +42,9 @@ LATER = 10
 """The goal is to be settled by then. What begins later is "late"; in a short run, its second half."""
 SHOWN = 12
 """Offsets in a line."""
+LEARNT = 2
+"""Iterations until bytes per iteration are known."""
+NEARLY = 0.95
 
 
 @dataclass(frozen=True)
@@ -210,24 +213,24 @@ def shift_tables(told: Sequence[Told]) -> list[str]:
     for way in _ways(told, SHIFTS.name):
         for run in _runs(told, SHIFTS.name, way):
             measured, simulated = (offsets_s(t[0].begins_s, t[1].begins_s) for t in (run.lab, run.simulated))
-            learning = moving(measured)
-            formula = formula_offsets_s(f, measured[0], SHOWN, period_s=period_s, share=share, learning=learning + 1)
             rows.append((f"{way}, {run.repeat + 1}", _thousandths(measured)))
-            if way not in (PLAIN, "static"):
-                rows.append((f"formula from iteration {learning}", _thousandths(formula)))
+            if way in ACTUATORS:
+                told_s = formula_offsets_s(f, measured[LEARNT], SHOWN - LEARNT, period_s=period_s, share=share)
+                rows.append((f"formula from iteration {LEARNT}", _thousandths([*measured[:LEARNT], *told_s])))
             if run.repeat == 0:
                 rows.append((f"{way}, simulated", _thousandths(simulated)))
-            taken = steps(f, measured, period_s=period_s, share=share)
-            acted = [step for step in taken[2:] if step.offset_s < 0.98 * share * period_s]
-            if acted and way != PLAIN:
+            taken = steps(f, measured[LEARNT:], period_s=period_s, share=share)
+            acted = [step for step in taken if step.apart_s < NEARLY * share * period_s]
+            if acted:
                 off = statistics.median(step.measured_s - step.formula_s for step in acted)
-                ratio = sum(step.measured_s for step in acted) / max(1e-9, sum(step.formula_s for step in acted))
+                ratio = sum(step.measured_s for step in acted) / sum(step.formula_s for step in acted)
                 errors.append((f"{way}, {run.repeat + 1}", str(len(acted)), f"{off * 1e3:+.0f}", f"{ratio:.2f}"))
     return [
         f"{SHIFTS.name}: offset of the second job at each iteration's begin, ms; "
         f"no overlap is {share * period_s * 1e3:.0f}",
         table(("", "ms"), rows),
-        "Shifts while the jobs meet, from the third iteration on: measured less formula, and sum over sum",
+        f"Shifts from iteration {LEARNT} on while the jobs are less than {NEARLY:.0%} of that apart: "
+        "measured less formula, and their sums",
         table(("", "iterations", "median difference, ms", "measured / formula"), errors),
     ]
 

@@ -5,6 +5,7 @@ An iteration's time is from its begin to the next one's begin, so that waiting f
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,44 +96,46 @@ def offsets_s(first_begins_s: Sequence[float], second_begins_s: Sequence[float])
     return [second - first for first, second in zip(first_begins_s, second_begins_s, strict=False)]
 
 
-def formula_offsets_s(
-    f: Aggressiveness, offset_s: float, count: int, *, period_s: float, share: float, learning: int = 0
-) -> list[float]:
-    """By the paper's shift; the offset stays for the first `learning` iterations, in which weights are 1."""
+def formula_offsets_s(f: Aggressiveness, offset_s: float, count: int, *, period_s: float, share: float) -> list[float]:
+    """So many offsets by the paper's shift, of which the first is given. Below 0: the second job is the earlier one."""
     found = [offset_s]
     while len(found) < count:
-        offset_s = found[-1]
-        if len(found) > learning:
-            offset_s += shift_s(f, min(max(0.0, offset_s), share * period_s), period_s=period_s, share=share)
-        found.append(offset_s)
+        found.append(found[-1] + _shift_s(f, found[-1], period_s=period_s, share=share))
     return found[:count]
+
+
+def _shift_s(f: Aggressiveness, offset_s: float, *, period_s: float, share: float) -> float:
+    apart_s = min(abs(offset_s), share * period_s)
+    return math.copysign(shift_s(f, apart_s, period_s=period_s, share=share), offset_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One iteration's shift: the offset before, what it grew by, and what the formula says that it grows by."""
+    """One iteration's shift, away from each other.
 
-    offset_s: float
+    Attributes:
+        apart_s: the jobs' distance before.
+        measured_s: what it grew by.
+        formula_s: what the formula says that it grows by.
+    """
+
+    apart_s: float
     measured_s: float
     formula_s: float
 
 
 def steps(f: Aggressiveness, offsets: Sequence[float], *, period_s: float, share: float) -> list[Step]:
-    """Of each pair of neighbouring offsets while the jobs meet: at least 0 and below the sending time."""
+    """Of each two offsets in sequence while the jobs meet, whichever of them is earlier."""
     busy_s = share * period_s
     return [
-        Step(before, after - before, shift_s(f, before, period_s=period_s, share=share))
+        Step(
+            apart_s=abs(before),
+            measured_s=math.copysign(1.0, before) * (after - before),
+            formula_s=shift_s(f, abs(before), period_s=period_s, share=share),
+        )
         for before, after in pairwise(offsets)
-        if 0 <= before < busy_s
+        if abs(before) < busy_s
     ]
-
-
-def moving(offsets: Sequence[float], *, part: float = 0.5) -> int:
-    """The first iteration after which the offset has moved by `part` of its size; as many as there are: none."""
-    for index, (before, after) in enumerate(pairwise(offsets)):
-        if abs(after - before) > part * abs(before):
-            return index
-    return len(offsets)
 
 
 def rate_Bps(size_bytes: int, begins_s: Sequence[float], ends_s: Sequence[float]) -> float:
