@@ -115,7 +115,7 @@ class SendLinks:
             if len(connections) > 1:
                 streams, all_of_them = self._streams, len(connections)
                 stripes.send(
-                    connections, self._buffer, size_bytes,
+                    connections, self._buffer, size_bytes, rank=dst,
                     width=lambda: all_of_them if streams is None else streams.width(first), limit_s=STALL_S,
                     windows=self._windows.get(dst),
                 )  # fmt: skip
@@ -133,7 +133,7 @@ class SendLinks:
         first = connections[0]
         try:
             if len(connections) > 1:
-                stripes.receive([*connections.values()], self._buffer, size_bytes, limit_s=STALL_S)
+                stripes.receive([*connections.values()], self._buffer, size_bytes, rank=src, limit_s=STALL_S)
             else:
                 for piece in _pieces(size_bytes):
                     # One call for the whole piece: the process wakes up once for it, not once per packet.

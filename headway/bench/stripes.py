@@ -51,8 +51,8 @@ class Windows:
 
 
 def send(
-    connections: Sequence[socket.socket], buffer: memoryview, size_bytes: int, *, width: Callable[[], int],
-    limit_s: float, windows: Windows | None = None,
+    connections: Sequence[socket.socket], buffer: memoryview, size_bytes: int, *, rank: int,
+    width: Callable[[], int], limit_s: float, windows: Windows | None = None,
 ) -> None:  # fmt: skip
     """Hand so many bytes to the first `width()` connections, which may change at any time.
 
@@ -60,6 +60,7 @@ def send(
         connections: to one rank.
         buffer: any bytes, at least `CHUNK_BYTES`.
         size_bytes: in all.
+        rank: that one.
         width: asked all the time.
         limit_s: DeadlineError when nothing moves for so long.
         windows: of the connections; None: as the kernel has them.
@@ -83,11 +84,16 @@ def send(
         elif not _wait(in_use, select.POLLOUT, _LOOK_MS):
             waited_ms += _LOOK_MS
             if waited_ms > limit_s * 1e3:
-                raise DeadlineError(f"nothing moved for {limit_s:g} s", operation="send")
+                raise DeadlineError(f"nothing moved for {limit_s:g} s", rank=rank, operation="send")
 
 
-def receive(connections: Sequence[socket.socket], buffer: memoryview, size_bytes: int, *, limit_s: float) -> None:
-    """Take so many bytes from all connections together. PeerLostError when one ends, DeadlineError when none moves."""
+def receive(
+    connections: Sequence[socket.socket], buffer: memoryview, size_bytes: int, *, rank: int, limit_s: float
+) -> None:
+    """Take so many bytes from all connections from `rank` together.
+
+    PeerLostError when one of them ends, DeadlineError when nothing moves for `limit_s`.
+    """
     poller = select.poll()
     by_number = {connection.fileno(): connection for connection in connections}
     for number in by_number:
@@ -96,7 +102,7 @@ def receive(connections: Sequence[socket.socket], buffer: memoryview, size_bytes
     while left:
         ready = poller.poll(limit_s * 1e3)
         if not ready:
-            raise DeadlineError(f"nothing moved for {limit_s:g} s", operation="receive")
+            raise DeadlineError(f"nothing moved for {limit_s:g} s", rank=rank, operation="receive")
         for number, _ in ready:
             if not left:
                 return
@@ -105,7 +111,7 @@ def receive(connections: Sequence[socket.socket], buffer: memoryview, size_bytes
             except BlockingIOError:
                 continue
             if not got:
-                raise PeerLostError("the sender has ended", operation="receive")
+                raise PeerLostError(f"rank {rank} sent nothing more, or has ended", rank=rank, operation="receive")
             left -= got
 
 

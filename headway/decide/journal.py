@@ -144,6 +144,21 @@ class FailureRecord(_Record):
     what: str
 
 
+class InterleaveRecord(_Record):
+    """What interleaving had learnt of the job on one rank when its group ended; see `interleave.controller.Report`."""
+
+    kind: Literal["interleave"] = "interleave"
+    rank: int
+    actuator: str
+    iterations: int
+    iteration_bytes: int | None = None
+    period_s: float | None = None
+    isolated_s: float | None = None
+    overlap: float | None = None
+    settled_after: int | None = None
+    settled: bool = False
+
+
 class DroppedRecord(_Record):
     """The writer had to leave out `count` records before this one."""
 
@@ -153,7 +168,14 @@ class DroppedRecord(_Record):
 
 
 Record = Annotated[
-    StartRecord | OperationRecord | FlowRecord | DecisionRecord | EventRecord | FailureRecord | DroppedRecord,
+    StartRecord
+    | OperationRecord
+    | FlowRecord
+    | DecisionRecord
+    | EventRecord
+    | FailureRecord
+    | InterleaveRecord
+    | DroppedRecord,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Record] = TypeAdapter(Record)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import socket
+import time
 
+from headway.decide.journal import InterleaveRecord
 from headway.errors import UsageError
 from headway.interleave.actuator import choose, open_actuator
 from headway.interleave.aggressiveness import LARGEST, Aggressiveness
@@ -40,6 +42,23 @@ class Interleaver:
     def report(self) -> Report:
         """What was learnt of the job."""
         return self._driver.report
+
+    def record(self, *, group: str, rank: int) -> InterleaveRecord:
+        """`report` for the journal, as of now."""
+        report = self.report
+        return InterleaveRecord(
+            t_s=time.time(),
+            group=group,
+            rank=rank,
+            actuator=self.actuator,
+            iterations=report.iterations,
+            iteration_bytes=None if report.iteration_bytes is None else round(report.iteration_bytes),
+            period_s=report.period_s,
+            isolated_s=report.isolated_s,
+            overlap=report.overlap,
+            settled_after=report.settled_after,
+            settled=report.settled,
+        )
 
     def width(self, connection: socket.socket) -> int:
         """See `Steering`."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headway.cluster.units import format_bytes, format_rate, format_time
 from headway.decide.journal import DecisionRecord, FailureRecord, FindingRecord, OptionRecord
 from headway.report.figures import Reaction, Summary, false_findings, reactions, summarise
+from headway.report.interleaving import interleaving
 from headway.report.runs import Run, Span
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -390,4 +391,4 @@ def _closing(run: Run, figures: Summary) -> list[str]:
         lines.append(f"Distance to the limit (estimate): {when} reached {_percent(figures.limit_share)}. {LIMIT_NOTE}")
     if run.failures:
         lines.append(f"{_count(len(run.failures), 'failure')} recorded.")
-    return lines
+    return [*lines, *map(interleaving, run.interleaved)]

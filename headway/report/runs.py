@@ -17,6 +17,7 @@ from headway.decide.journal import (
     EventRecord,
     FailureRecord,
     FlowRecord,
+    InterleaveRecord,
     OperationRecord,
     Record,
     StartRecord,
@@ -59,6 +60,7 @@ class Run:
         decisions: what rank 0 decided.
         failures: operations that failed.
         dropped: what the writer had to leave out.
+        interleaved: what interleaving had learnt at the end.
         events: what the lab did to the network meanwhile.
         zero_s: wall clock of its start.
         end_s: seconds from its start to its last record.
@@ -72,6 +74,7 @@ class Run:
     decisions: tuple[DecisionRecord, ...] = ()
     failures: tuple[FailureRecord, ...] = ()
     dropped: tuple[DroppedRecord, ...] = ()
+    interleaved: tuple[InterleaveRecord, ...] = ()
     events: tuple[Span, ...] = ()
     zero_s: float = 0.0
     end_s: float = 0.0
@@ -257,6 +260,7 @@ def _finish(draft: _Draft, label: str) -> Run:
         decisions=tuple(r for r in records if isinstance(r, DecisionRecord)),
         failures=tuple(r for r in records if isinstance(r, FailureRecord)),
         dropped=tuple(r for r in records if isinstance(r, DroppedRecord)),
+        interleaved=tuple(r for r in records if isinstance(r, InterleaveRecord)),
         zero_s=zero_s,
         end_s=max(r.t_s for r in records) - zero_s,
     )

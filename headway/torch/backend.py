@@ -54,12 +54,16 @@ class _JournalledEngine(Communicator):
     """A communicator that closes its journal file when it ends."""
 
     journal_file: FileJournal | None = None
+    interleaver: interleave.Interleaver | None = None
 
     def close(self) -> None:
         """Leave the group, then close the file."""
         super().close()
-        if self.journal_file is not None:
-            self.journal_file.close()
+        file, self.journal_file = self.journal_file, None
+        if file is not None:
+            if self.interleaver is not None:
+                file.write(self.interleaver.record(group=self._group, rank=self._transport.rank))
+            file.close()
 
 
 def create_process_group(options: BackendOptions, backend_options: object = None) -> HeadwayProcessGroup:
@@ -229,4 +233,5 @@ def _open_engine(store: Store, *, rank: int, size: int, label: str, settings: Se
             file.close()
         raise
     engine.journal_file = file
+    engine.interleaver = steering if isinstance(steering, interleave.Interleaver) else None
     return engine

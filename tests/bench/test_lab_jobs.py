@@ -22,7 +22,7 @@ from headway.bench.lab_jobs import check_jobs
 from headway.bench.rank_lines import RankLine, RankLines, Said
 from headway.errors import DeadlineError, HeadwayError, PeerLostError, UsageError
 from headway.lab.files import load_scenario
-from headway.lab.jobs import Job, Phase
+from headway.lab.jobs import Interleave, Job, Phase
 
 SEND = Phase(send=3_000_000, src=0, dst=1)
 BACK = Phase(send=5, src=1, dst=0)
@@ -40,14 +40,19 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@pytest.fixture
-def links() -> Iterator[list[SendLinks]]:
+@pytest.fixture(params=["one", "three", "streams", "pacing"])
+def links(request: pytest.FixtureRequest) -> Iterator[list[SendLinks]]:
     """Of ranks 0 and 1."""
     ports = free_ports(2)
     made: dict[int, SendLinks] = {}
+    kind: str = request.param
+    turns = Interleave(actuator="streams" if kind == "streams" else "pacing") if kind in ("streams", "pacing") else None
 
     def make(rank: int) -> None:
-        made[rank] = SendLinks(rank=rank, loop=(SEND, BACK), addresses=["127.0.0.1"] * 2, ports=ports)
+        made[rank] = SendLinks(
+            rank=rank, loop=(SEND, BACK), addresses=["127.0.0.1"] * 2, ports=ports,
+            streams=3 if kind == "three" else 1, interleave=turns,
+        )  # fmt: skip
 
     threads = [threading.Thread(target=make, args=(rank,)) for rank in (0, 1)]
     for thread in threads:
@@ -187,6 +192,14 @@ def test_plans_and_backends_that_do_not_exist_are_refused() -> None:
         check_jobs(idle.model_copy(update={"jobs": (one,)}), backend="nccl")
     with pytest.raises(UsageError, match="job a: plan: 'circle' is no plan"):
         check_jobs(idle.model_copy(update={"jobs": (one.model_copy(update={"plan": "circle"}),)}))
+    heavy = idle.model_copy(update={"jobs": (one.model_copy(update={"weight": 2}),)})
+    check_jobs(heavy)
+    with pytest.raises(UsageError, match="job a: weight: gloo has one connection"):
+        check_jobs(heavy, backend="gloo")
+    turns = idle.model_copy(update={"jobs": (one.model_copy(update={"interleave": Interleave(actuator="streams")}),)})
+    check_jobs(turns)
+    with pytest.raises(UsageError, match=r"job a: interleave: actuator: .*another library"):
+        check_jobs(turns, backend="gloo")
 
 
 class TestLines:

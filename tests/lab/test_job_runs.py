@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headway.bench.lab_jobs import run_jobs
-from headway.decide.journal import EventRecord, parse_lines
+from headway.decide.journal import EventRecord, InterleaveRecord, parse_lines
 from headway.errors import UsageError
 from headway.lab import state
 from headway.lab.draws import ComputeTimes, mix
@@ -132,9 +132,24 @@ class TestWhoRuns:
         first, last = ranks[0].environment(hosts), ranks[3].environment(hosts)
         assert first["MASTER_ADDR"] == "10.0.0.2"
         assert (first["HEADWAY_POLICY"], first["HEADWAY_PLAN"]) == ("react", "ring")
+        assert (first["HEADWAY_INTERLEAVE"], first["HEADWAY_STREAMS"]) == ("off", "1")
         assert (last["RANK"], last["WORLD_SIZE"], last["LOCAL_RANK"], last["LOCAL_WORLD_SIZE"]) == ("1", "2", "1", "2")
         assert (last["HEADWAY_POLICY"], last["HEADWAY_PLAN"]) == ("off", "")
         assert first["MASTER_PORT"] != last["MASTER_PORT"]
+
+    def test_what_a_job_says_of_its_connections_reaches_the_backend(self) -> None:
+        turns = {"actuator": "pacing", "slope": 1.5, "intercept": 0.5, "most": 1.25}
+        jobs = scenario(
+            {"name": "a", "hosts": 2, "interleave": turns, "congestion_control": "reno"},
+            {"name": "b", "hosts": 2, "weight": 4},
+        )
+        hosts = [SomeHost(f"host{i}", f"10.0.0.{i + 1}") for i in range(8)]
+        a, _, b, _ = (rank.environment(hosts) for rank in job_ranks(jobs))
+        assert a["HEADWAY_INTERLEAVE"] == "pacing"
+        assert [a[f"HEADWAY_INTERLEAVE_{name}"] for name in ("SLOPE", "INTERCEPT", "MOST")] == ["1.5", "0.5", "1.25"]
+        assert (a["HEADWAY_CONGESTION_CONTROL"], a["HEADWAY_STREAMS"]) == ("reno", "1")
+        assert (b["HEADWAY_INTERLEAVE"], b["HEADWAY_STREAMS"]) == ("off", "4")
+        assert "HEADWAY_CONGESTION_CONTROL" not in b
 
     @pytest.mark.parametrize(
         ("field", "value"), [("policy", "clairvoyant"), ("priority", 1)], ids=lambda value: str(value)
@@ -250,6 +265,45 @@ class TestInALab:
         assert len(real) == 5
         # A sleep is never shorter than asked for, and the sender waits for the receiver.
         assert all(took >= drawn - 1e-3 for took, drawn in zip(real, slowest, strict=True))
+
+    def test_jobs_that_take_turns_and_their_baselines_run(self) -> None:
+        loop = [{"compute": "100ms"}, {"send": "800KB"}]
+        kinds: list[dict[str, object]] = [
+            {"interleave": {"actuator": "streams", "most": 4}},
+            {"interleave": {"actuator": "pacing"}},
+            {"congestion_control": "reno"},
+            {"weight": 3},
+            {"period": "300ms"},
+        ]
+        names = "abcde"
+        jobs = scenario(
+            *({"name": names[i], "hosts": [f"host{i}", "host5"], "iterations": 4, "loop": loop, **kind}
+              for i, kind in enumerate(kinds)),
+            hosts=6,
+        )  # fmt: skip
+        with Lab.up(jobs) as lab:
+            prefix = lab.record.prefix
+            done = run_jobs(lab, limit_s=60)
+        assert done.ended.ok, done.ended.failure
+        assert {name: len(job.iterations) for name, job in done.jobs.items()} == dict.fromkeys(names, 4)
+        starts_s = [each.start_s for each in done.jobs["e"].iterations]
+        assert all(start_s >= 0.3 * number - 1e-3 for number, start_s in enumerate(starts_s))
+        assert remains(prefix) == []
+
+    @pytest.mark.parametrize(("backend", "actuator"), [("headway", "streams"), ("gloo", "pacing")])
+    def test_collectives_take_turns_too(self, backend: str, actuator: str, tmp_path: Path) -> None:
+        job = {"hosts": 2, "iterations": 5, "loop": [{"compute": "100ms"}, {"all_reduce": "1MB"}]}
+        more: dict[str, object] = {"interleave": {"actuator": actuator}, "congestion_control": "reno"}
+        jobs = scenario({"name": "a", **job, **more}, hosts=2)
+        with Lab.up(jobs) as lab:
+            done = run_jobs(lab, backend=backend, journals=tmp_path, limit_s=60)
+        assert done.ended.ok, done.ended.failure
+        assert len(done.jobs["a"].iterations) == 5
+        if backend == "headway":
+            lines = (tmp_path / "a.jsonl").read_text().splitlines()
+            (learnt,) = [each for each in parse_lines(lines, where="a") if isinstance(each, InterleaveRecord)]
+            assert learnt.actuator == "streams"
+            assert learnt.iterations >= 3
 
     def test_one_failure_ends_all_jobs_and_names_who_it_was(self) -> None:
         jobs = scenario(
