@@ -85,7 +85,7 @@ class Flow(ctypes.Structure):
         ("weight", ctypes.c_uint32),
         ("remainder", ctypes.c_uint32),
         ("plain_end", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("repairs", ctypes.c_uint32),
     )
 
 

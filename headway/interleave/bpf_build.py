@@ -50,7 +50,9 @@ def compiled(source: Path, *, environment: Mapping[str, str] = os.environ) -> by
         except subprocess.TimeoutExpired:
             raise ActuatorError(f"{clang} did not end within {_LIMIT_S:g} s") from None
         if done.returncode:
-            raise ActuatorError(f"{clang} failed: {(done.stderr.strip().splitlines() or ['without a word'])[0]}")
+            lines = done.stderr.strip().splitlines()
+            first = next((line for line in lines if "error:" in line), lines[0] if lines else "without a word")
+            raise ActuatorError(f"{clang} failed: {first}")
         code = made.read_bytes()
     if cached is not None:
         _keep(cached, code)

@@ -62,6 +62,7 @@ void cubic_state(__u64 *arguments)
 {
 	struct sock *sk = (struct sock *)arguments[0];
 	__u8 new_state = (__u8)arguments[1];
+	flow_guard(sk);
 	cubictcp_state(sk, new_state);
 }
 

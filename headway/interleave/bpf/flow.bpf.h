@@ -3,6 +3,8 @@
 
 #include "tracker.bpf.h"
 
+#define MOST_WINDOW (1u << 24) /* packets; no window is so large */
+#define ENDLESS 0x7fffffffu /* slow start's end before the first loss, as in the kernel */
 #define QUEUE_US 250 /* less may be a late wake-up */
 #define LEAST_WINDOW 2 /* packets, as in the kernel */
 
@@ -18,7 +20,7 @@ struct flow {
 	__u32 weight; /* F now, 16.16 */
 	__u32 remainder; /* of acknowledged packets, 16.16 */
 	__u32 plain_end; /* where slow start would end at F = 1; 0: F has not moved its end */
-	__u32 unused; /* makes the size what it is aligned to */
+	__u32 repairs; /* see flow_guard */
 };
 
 const volatile struct settings defaults = { 7 * ONE / 4, ONE / 4, 16 * ONE, 0 };
@@ -48,6 +50,30 @@ INLINE void flow_init(struct sock *sk)
 	f->weight = ONE;
 }
 
+/* About once in several hundred losses on a busy machine (Linux 6.18), the kernel did not run the program of ssthresh()
+ * or undo_cwnd() and took what lay on its stack for the answer: the flow then sent more packets again than new ones,
+ * for seconds. So a window that cannot be is put right as soon as the state changes, or with the next
+ * acknowledgement, and is counted. */
+INLINE void flow_guard(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 prior = tp->prior_cwnd, end = tp->snd_ssthresh;
+	int wrong_end = end > MOST_WINDOW && end != ENDLESS, wrong_window = tp->snd_cwnd > MOST_WINDOW;
+	struct flow *f;
+
+	if (!wrong_end && !wrong_window)
+		return;
+	if (prior > MOST_WINDOW || prior < 2 * LEAST_WINDOW)
+		prior = 2 * LEAST_WINDOW;
+	if (wrong_end)
+		tp->snd_ssthresh = prior / 2;
+	if (wrong_window)
+		tp->snd_cwnd = prior;
+	f = bpf_sk_storage_get(&flows, sk, 0, 0);
+	if (f)
+		f->repairs++;
+}
+
 /* Sending begins when nothing was in flight. One byte is counted ahead, so that the pause ends now and not with the
  * first acknowledgement. A retransmission after a timeout also finds nothing in flight, but packets out. */
 INLINE void flow_begins(struct sock *sk)
@@ -62,6 +88,7 @@ INLINE void flow_acked(struct sock *sk)
 {
 	struct flow *f = bpf_sk_storage_get(&flows, sk, 0, 0);
 
+	flow_guard(sk);
 	if (f)
 		tracker_sent(&f->tracker, bpf_ktime_get_ns(), tcp_sk(sk)->bytes_acked, 0);
 }

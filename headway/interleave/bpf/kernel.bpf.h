@@ -38,6 +38,7 @@ struct minmax {
 struct tcp_sock {
 	__u32 snd_cwnd;
 	__u32 snd_ssthresh;
+	__u32 prior_cwnd; /* when the last loss was found */
 	__u32 packets_out;
 	__u32 srtt_us; /* smoothed, times 8 */
 	struct minmax rtt_min;

@@ -44,6 +44,12 @@ void reno_avoid(__u64 *arguments)
 		tcp_reno_cong_avoid(sk, ack, acked);
 }
 
+SEC("struct_ops/reno_state")
+void reno_state(__u64 *arguments)
+{
+	flow_guard((struct sock *)arguments[0]);
+}
+
 SEC("struct_ops/reno_ssthresh")
 __u32 reno_ssthresh(__u64 *arguments)
 {
@@ -65,6 +71,7 @@ struct tcp_congestion_ops headway_algorithm = {
 	.cwnd_event = (void *)reno_event,
 	.pkts_acked = (void *)reno_acked,
 	.cong_avoid = (void *)reno_avoid,
+	.set_state = (void *)reno_state,
 	.ssthresh = (void *)reno_ssthresh,
 	.undo_cwnd = (void *)reno_undo,
 	.flags = TCP_CONG_NON_RESTRICTED,
