@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import JsonValue
 from rich.console import Console
 
 from bench.grid_script import as_script
@@ -99,7 +100,7 @@ def table(rows: Sequence[Row]) -> str:
         for other in POLICIES[1:]:
             tuned = done.get((pattern, hosts, condition, other, jobs, execution))
             rate = _value(tuned, "algbw_Bps") if tuned is not None else 0.0
-            share = _value(tuned, "of_limit") * float(str(jobs)) if tuned is not None else 0.0
+            share = _value(tuned, "of_limit") if tuned is not None else 0.0
             cells += [f"{rate / off:.2f}", f"{share:.0%}"] if rate and off else ["", ""]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -108,15 +109,16 @@ def table(rows: Sequence[Row]) -> str:
 def switches_table(rows: Sequence[Row]) -> str:
     """Changes of plan, for cells with several jobs: in all, and in the second half."""
     lines = [
-        "| hosts | jobs | condition | policy | algbw of each, MB/s | changes per job | of these in the second half |",
-        "| ---: | ---: | --- | --- | ---: | --- | --- |",
+        "| hosts | jobs | condition | policy | each, MB/s | all / limit | changes per job | in the second half |",
+        "| ---: | ---: | --- | --- | --- | ---: | --- | --- |",
     ]
     for row in rows:
         p, v = row.parameters, row.values
         if p["jobs"] != 1 and not row.error:
+            each = ", ".join(f"{float(str(rate)) / 1e6:.0f}" for rate in _listed(v["rates_Bps"]))
             lines.append(
-                f"| {p['hosts']} | {p['jobs']} | {p['condition']} | {p['policy']} | "
-                f"{_value(row, 'algbw_Bps') / 1e6:.0f} | {v['switches']} | {v['late_switches']} |"
+                f"| {p['hosts']} | {p['jobs']} | {p['condition']} | {p['policy']} | {each} | "
+                f"{_value(row, 'of_limit'):.0%} | {v['switches']} | {v['late_switches']} |"
             )
     return "\n".join(lines)
 
@@ -164,6 +166,10 @@ def _seconds(slow: Cluster, free: Cluster, policy: str) -> float:
         candidates(slow, Collective.ALL_REDUCE, 2**27, policy, current, current, baseline=free)
         times_s.append(time.perf_counter() - begin_s)
     return statistics.median(times_s)
+
+
+def _listed(values: JsonValue) -> list[JsonValue]:
+    return values if isinstance(values, list) else []
 
 
 def _value(row: Row, name: str) -> float:

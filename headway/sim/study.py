@@ -178,10 +178,14 @@ _STUDY = TypeAdapter(Study)
 def run(work: Json) -> Json:
     """One cell, from its fields; its figures.
 
-    `algbw_Bps`: bytes of the vector per second of an operation, median over all jobs in the second half of the time;
-    `limit_Bps`: the same at the lower bound, which counts one job; `switches`, `late_switches`: changes of plan per job,
-    in all and in the second half; `reaction_operations`: from the condition's begin until another plan runs. With
-    several jobs, what happens after the first of them has left does not count.
+    - `time_s`, `algbw_Bps`: of an operation, the median over all jobs in the second half of the time.
+    - `rates_Bps`: of each job, what it got done in the second half.
+    - `limit_Bps`: algbw at the lower bound, for one job alone; `of_limit`: one job's `algbw_Bps` over it; of several
+      jobs the sum of `rates_Bps`.
+    - `switches`, `late_switches`: changes of plan per job, in all and in the second half.
+    - `reaction_operations`: per job, from the condition's begin until another plan runs.
+
+    With several jobs, what happens after the first of them has left does not count.
     """
     study = _STUDY.validate_python(dict(work))
     scenario = study.scenario()
@@ -243,10 +247,13 @@ def _figures(study: Study, runs: Sequence[JobRun], limit_s: float, journal: Memo
     switches: list[JsonValue] = []
     late_switches: list[JsonValue] = []
     reactions: list[JsonValue] = []
+    rates_Bps: list[float] = []
     together_s = min(each.result().operations[-1].end_s for each in runs)  # then the first job leaves
     for each in runs:
         operations = [operation for operation in each.result().operations if operation.end_s <= together_s]
-        times_s += [operation.duration_s for operation in operations if operation.start_s >= together_s / 2]
+        late_s = [operation.duration_s for operation in operations if operation.start_s >= together_s / 2]
+        times_s += late_s
+        rates_Bps.append(study.size_bytes * len(late_s) / sum(late_s) if late_s else 0.0)
         changes = _changes(journal, each.job.name, together_s)
         switches.append(len(changes))
         late_switches.append(sum(change.t_s >= together_s / 2 for change in changes))
@@ -259,7 +266,8 @@ def _figures(study: Study, runs: Sequence[JobRun], limit_s: float, journal: Memo
         "time_s": time_s,
         "algbw_Bps": study.size_bytes / time_s,
         "limit_Bps": study.size_bytes / limit_s,
-        "of_limit": limit_s / time_s,
+        "of_limit": limit_s / time_s if study.jobs == 1 else sum(rates_Bps) * limit_s / study.size_bytes,
+        "rates_Bps": list[JsonValue](rates_Bps),
         "switches": switches,
         "late_switches": late_switches,
         "reaction_operations": reactions,
