@@ -143,9 +143,12 @@ def batches(trials: Sequence[Trial], at_once: int) -> list[list[Trial]]:
 def group_trials(section: str, options: Options) -> list[GroupTrial]:
     """Of a section of collectives; one repeat, as each takes long to start."""
     ways, compute_s = (DDP_WAYS, DDP_COMPUTE_S) if section == "ddp" else (REACT_WAYS, REACT_COMPUTE_S)
-    n = options.iterations // 2
-    alone = max(4, n * 3 // 10)
-    return [GroupTrial(section, way, compute_s, alone if way.alone else max(4, n)) for way in ways]
+    n = max(4, options.iterations // 2 if section == "ddp" else options.iterations * 11 // 20)
+    # A plan for a loaded link takes about ten operations to be tried and kept.
+    return [
+        GroupTrial(section, way, compute_s, max(4, n * 3 // (10 if way.policy == "off" else 5)) if way.alone else n)
+        for way in ways
+    ]
 
 
 def usable(name: str) -> bool:
