@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -239,20 +240,23 @@ def _thousandths(offsets: Sequence[float]) -> str:
     return " ".join(f"{offset * 1e3:.0f}" for offset in offsets[:SHOWN])
 
 
-def _download_Bps(times: Times) -> float:
-    return rate_Bps(DOWNLOAD_BYTES, times.begins_s, times.ends_s)
+def _download_Bps(times: Sequence[Times]) -> float:
+    """Of the last of these jobs, while all the others go on: in a lab of several trials it outlives its own."""
+    *jobs, download = times
+    until_s = min((job.ends_s[-1] for job in jobs if job.ends_s), default=math.inf)
+    return rate_Bps(DOWNLOAD_BYTES, download.begins_s, download.ends_s, until_s=until_s)
 
 
 def harm_tables(told: Sequence[Told]) -> list[str]:
     """What a plain download gets beside jobs, and what the jobs get; and a job without a competitor."""
     parts, rows = [], []
     alone_s = _alone(told, HARM.name)
-    free = [_download_Bps(run.lab[0]) for run in _runs(told, DOWNLOAD_ALONE.name, ALONE.name)]
+    free = [_download_Bps(run.lab) for run in _runs(told, DOWNLOAD_ALONE.name, ALONE.name)]
     for way in _ways(told, HARM.name) if alone_s else ():
         runs = _runs(told, HARM.name, way)
         jobs = [_laps(run.lab[:2], alone_s) for run in runs]
-        rates = [_download_Bps(run.lab[2]) / 1e6 for run in runs]
-        model = [_download_Bps(run.simulated[2]) / 1e6 for run in runs]
+        rates = [_download_Bps(run.lab) / 1e6 for run in runs]
+        model = [_download_Bps(run.simulated) / 1e6 for run in runs]
         late = [_late(each) for each in jobs]
         model_jobs = [mean(_laps(run.simulated[:2], [PERIOD_S] * 2)) for run in runs]
         rows.append(

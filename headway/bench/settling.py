@@ -138,11 +138,19 @@ def steps(f: Aggressiveness, offsets: Sequence[float], *, period_s: float, share
     ]
 
 
-def rate_Bps(size_bytes: int, begins_s: Sequence[float], ends_s: Sequence[float]) -> float:
-    """Of a job that sends so much again and again, from its first begin to its last end; 0 without any."""
-    if not ends_s:
+def rate_Bps(
+    size_bytes: int, begins_s: Sequence[float], ends_s: Sequence[float], *, until_s: float = math.inf
+) -> float:
+    """Of a job that sends so much again and again, from its first begin to its last end; 0 without any.
+
+    Args:
+        until_s: look no farther; a piece that ends later counts by the part of its time before.
+    """
+    pieces = [pair for pair in zip(begins_s, ends_s, strict=False) if pair[0] < until_s]
+    if not pieces:
         return 0.0
-    return size_bytes * len(ends_s) / (ends_s[-1] - begins_s[0])
+    parts = sum(min(1.0, (until_s - begin_s) / (end_s - begin_s)) for begin_s, end_s in pieces)
+    return size_bytes * parts / (min(until_s, pieces[-1][1]) - pieces[0][0])
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

@@ -149,6 +149,14 @@ class TestTables:
         for section in SECTIONS:
             TABLES[section]([])
 
+    def test_a_download_counts_while_all_jobs_go_on(self) -> None:
+        jobs = [_steady(1.0, 0.0), _steady(1.25, 0.0)]
+        begins = [2.0 * index for index in range(50)]
+        download = Times(begins, [begin + (2.0 if begin < 20 else 1.0) for begin in begins])
+        alone = Told(HARM.name, "alone", 0, jobs, jobs)
+        run = Told(HARM.name, "cubic", 0, [*jobs, download], [*jobs, download])
+        assert "| cubic | 10.00 | 0.42 |" in "\n".join(TABLES["harm"]([alone, run]))
+
     def test_a_file_holds_what_is_needed_to_tell_it_again(self, tmp_path: Path) -> None:
         told = [_told(MAIN[0], "alone", 1.0), Told("ddp", "headway", 0, switches=[(2, 1)])]
         Section("main", {"repeat": 1}, told).save(tmp_path)

@@ -112,6 +112,8 @@ class TestOffsets:
 def test_a_rate_is_from_the_first_begin_to_the_last_end() -> None:
     assert rate_Bps(10, [1.0, 2.0, 3.5], [2.0, 3.0]) == 10.0
     assert rate_Bps(10, [1.0], []) == 0.0
+    assert rate_Bps(10, [1.0, 2.0, 4.0], [2.0, 4.0, 5.0], until_s=3.0) == pytest.approx(7.5)
+    assert rate_Bps(10, [1.0], [2.0], until_s=1.0) == 0.0
 
 
 def test_a_spread_is_median_and_range() -> None:
