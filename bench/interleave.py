@@ -104,10 +104,11 @@ def say(text: str) -> None:
 
 def sender_trials(section: str, options: Options) -> list[Trial]:
     """Of a section of senders, those of about the same length beside each other."""
-    alone = 4 if options.quick else 8
+    alone = 6 if options.quick else 8
 
     def ways(case: Case, names: Sequence[str], iterations: int, repeats: int) -> list[Trial]:
-        return [Trial(section, case, WAYS[name], r, iterations) for name in names for r in range(repeats)]
+        count = iterations * (2 if case.changes else 1)
+        return [Trial(section, case, WAYS[name], r, count) for name in names for r in range(repeats)]
 
     def alones(cases: Sequence[Case]) -> list[Trial]:
         return [Trial(section, case, ALONE, 0, alone) for case in cases]

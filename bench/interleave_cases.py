@@ -97,11 +97,13 @@ class Case:
     Attributes:
         name: in tables.
         since_s: settling counts from here: the last change.
+        changes: a job comes or goes; takes twice as many iterations.
     """
 
     name: str
     senders: tuple[Sender, ...]
     since_s: float = 0.0
+    changes: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,8 +215,8 @@ SHIFTS = MAIN[0]
 
 
 def variety(iterations: int) -> tuple[Case, ...]:
-    """Jobs that are not alike; of those that change, the change comes in the middle of so many iterations."""
-    middle = iterations // 2
+    """Jobs that are not alike; where one comes or goes, it does after about so many iterations."""
+    middle = iterations
     stays = equal(2, 0.30)
     return (
         Case("unequal .5/.2/.2", (Sender(0, 0.5), Sender(0.02, 0.2), Sender(0.05, 0.2))),
@@ -222,8 +224,10 @@ def variety(iterations: int) -> tuple[Case, ...]:
         Case("incommensurate 1 and .83 s, .4 each", (Sender(0, 0.4), Sender(0.02, 0.4, 0.83))),
         *(Case(f"noise {noise:.0%}, 2 x .45", equal(2, 0.45, noise)) for noise in (0.01, 0.05, 0.10)),
         Case("over-subscribed 2 x .60", equal(2, 0.60)),
-        Case("third of 3 x .30 arrives", (*stays, Sender(middle + 0.01, 0.30)), since_s=middle + 0.01),
-        Case("one of 3 x .40 leaves", (*equal(2, 0.40), Sender(0.05, 0.40, iterations=max(2, middle // 2)))),
+        Case("third of 3 x .30 arrives", (*stays, Sender(middle + 0.01, 0.30)), since_s=middle + 0.01, changes=True),
+        Case(
+            "one of 3 x .40 leaves", (*equal(2, 0.40), Sender(0.05, 0.40, iterations=max(2, middle // 2))), changes=True
+        ),
     )
 
 
