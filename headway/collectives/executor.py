@@ -209,21 +209,24 @@ class _Run:
         self._closed = True
         self._waiting: dict[int, list[int]] = {}
         self._slots: dict[int, int] = {}
+        self._window = 0
+        self._several = transport.streams > 1
+        self._widths: dict[int, int] = {}
 
     def begin(self) -> None:
         """Open the channel and send what can be sent from the start."""
         self.started_s = time.monotonic()
-        window = window_messages(self.operation.chunk_bytes)
-        if self._transport.streams > 1:
-            window = max(window, self._transport.streams + 1)  # else further connections would stand empty
+        self._window = window_messages(self.operation.chunk_bytes)
         for peer, tags in self._table.ready.items():
             self._waiting[peer] = list(tags)
-            self._slots[peer] = window
+            self._slots[peer] = self._window
         self._closed = False
         self._transport.open_channel(self._channel, self)
         if self._transport.size == 1 and self._finish is not None and self._buffer.nbytes:
             self._finish(self._buffer)
         for peer in self._table.ready:
+            if self._several:
+                self._widen(peer)
             self._feed(peer)
         self._count_down()
 
@@ -267,7 +270,9 @@ class _Run:
     def sent(self, dst: int, tag: int) -> None:
         """A place in the peer's window is free: send the most urgent message."""
         waiting = self._waiting[dst]
-        if waiting:
+        if self._several:
+            self._widen(dst)
+        if waiting and self._slots[dst] >= 0:
             following = heappop(waiting)
             piece = following >> 1
             self._send(dst, self._channel, following | self._mark, self._buffer[self._first[piece] : self._last[piece]])
@@ -276,6 +281,16 @@ class _Run:
         self._left -= 1
         if not self._left:
             self._end(None)
+
+    def _widen(self, dst: int) -> None:
+        """Give the window one place more for each further connection in use, else those would stand empty."""
+        width = self._transport.width(dst)
+        change = width - self._widths.get(dst, 1)
+        if change:
+            # Below 0 the next places that become free are taken back.
+            self._widths[dst] = width
+            self._slots[dst] += change
+            self._feed(dst)
 
     def failed(self, error: TransportError) -> None:
         """The transport gave up: a peer is lost, a message didn't fit, or it was closed."""
@@ -302,8 +317,9 @@ class _Run:
             if not missing and self._spreads and self._parent[tree] >= 0 and not self._down[piece]:
                 ranks.add(self._parent[tree])
         if not ranks:
-            window = max(self._slots.values(), default=0)
-            ranks.update(peer for peer, slots in self._slots.items() if slots < window or self._waiting[peer])
+            for peer, slots in self._slots.items():
+                if slots < self._window + self._widths.get(peer, 1) - 1 or self._waiting[peer]:
+                    ranks.add(peer)
         return sorted(ranks)
 
     def _summed(self, piece: int) -> None:

@@ -111,6 +111,10 @@ class StreamTransport(Protocol):
         """Number of ranks in the group."""
         ...
 
+    def width(self, dst: int) -> int:
+        """How many connections to `dst` are in use now, at most `streams`. Progress thread only."""
+        ...
+
     def run_soon(self, function: Callable[[], None]) -> None:
         """Run `function` on the progress thread, soon. May be called from any thread; order is kept."""
         ...

@@ -230,6 +230,11 @@ class TcpTransport:
 
     # Progress thread
 
+    def width(self, dst: int) -> int:
+        """See `StreamTransport`."""
+        first = self._outflows.get((dst, Purpose.STREAM))
+        return 1 if self._lanes is None or first is None else self._lanes.steering.width(first.sock)
+
     def run_at(self, when_s: float, function: Callable[[], None]) -> None:
         """See `StreamTransport`."""
         self._loop.run_at(when_s, function)

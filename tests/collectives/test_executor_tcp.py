@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from headway.collectives.operation import Executor, Operation, OperationOutcome
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.rounds import RoundsExecutor
 from headway.errors import DeadlineError, PeerLostError, TransportError
+from headway.transport.lanes import FixedStreams
 from headway.transport.tcp import TcpTransport
 from tests.collectives.harness import Vector, inputs, operation, star_plan
 from tests.transport.harness import group, on_loop
@@ -23,6 +25,25 @@ pytestmark = pytest.mark.ranks
 LIMIT_S = 30.0
 SIZE = 4
 MIB = 2**20
+
+
+class Five(FixedStreams):
+    """Always five connections."""
+
+    def __init__(self) -> None:
+        super().__init__(5)
+
+
+class Restless(FixedStreams):
+    """Another number of connections each time."""
+
+    def __init__(self) -> None:
+        super().__init__(6)
+        self._chance = random.Random(1)
+
+    def width(self, connection: object) -> int:
+        """1 to 6."""
+        return self._chance.randint(1, 6)
 
 
 class _Waiting:
@@ -76,9 +97,11 @@ PLANS = (
 )
 
 
-@pytest.mark.parametrize("streams", [1, 5])
+@pytest.mark.parametrize("steering", [None, Five, Restless])
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
-def test_all_reduces_are_right_and_both_executors_give_the_same_bits(plan: Plan, streams: int) -> None:
+def test_all_reduces_are_right_and_both_executors_give_the_same_bits(
+    plan: Plan, steering: type[FixedStreams] | None
+) -> None:
     given = [inputs(SIZE, count, "float32", count) for count in (1, 3, 1000, 300_000, 17)]
     piped = [[vector.copy() for vector in vectors] for vectors in given]
     in_rounds = [[vector.copy() for vector in vectors] for vectors in given]
@@ -86,7 +109,7 @@ def test_all_reduces_are_right_and_both_executors_give_the_same_bits(plan: Plan,
     def make(number: int, vector: Vector) -> Operation:
         return operation(number, Collective.ALL_REDUCE, plan, vector, chunk_bytes=20_000)
 
-    with group(SIZE, streams=streams) as transports:
+    with group(SIZE, steering=steering or (lambda: None)) as transports:
         _run(PipelinedExecutor, transports, piped, make)
         _run(RoundsExecutor, transports, in_rounds, make)
     for vectors, ours, theirs in zip(given, piped, in_rounds, strict=True):
@@ -117,10 +140,10 @@ def test_the_halves_of_a_ring(collective: Collective) -> None:
             np.testing.assert_array_equal(vectors[0][rank][block], total[block])
 
 
-@pytest.mark.parametrize("streams", [1, 4])
-def test_an_abort_leaves_the_buffers_alone_and_ends_everything(streams: int) -> None:
+@pytest.mark.parametrize("steering", [None, Five])
+def test_an_abort_leaves_the_buffers_alone_and_ends_everything(steering: type[FixedStreams] | None) -> None:
     plan = star_plan(2, [1, 0])
-    with group(2, streams=streams) as transports:
+    with group(2, steering=steering or (lambda: None)) as transports:
         root, leaf = (PipelinedExecutor(transport) for transport in transports)
         waiting = _Waiting(3)
         big = np.ones(8_000_000, dtype="float32")
@@ -141,10 +164,10 @@ def test_an_abort_leaves_the_buffers_alone_and_ends_everything(streams: int) -> 
         assert on_loop(transports[0], root.waiting_for) == []
 
 
-@pytest.mark.parametrize("streams", [1, 4])
-def test_a_rank_that_leaves_is_named_by_those_who_need_it(streams: int) -> None:
+@pytest.mark.parametrize("steering", [None, Five])
+def test_a_rank_that_leaves_is_named_by_those_who_need_it(steering: type[FixedStreams] | None) -> None:
     plan = families.ring(range(3))
-    with group(3, streams=streams) as transports:
+    with group(3, steering=steering or (lambda: None)) as transports:
         executors = [PipelinedExecutor(transport) for transport in transports]
         first = _Waiting(3)
         for rank, executor in enumerate(executors):

@@ -152,6 +152,10 @@ class FakeStreamTransport:
 
     streams = 1
 
+    def width(self, dst: int) -> int:
+        """One connection to each."""
+        return 1
+
     def __init__(self, network: FakeNetwork, rank: int, size: int) -> None:
         self._network, self._rank, self._size = network, rank, size
         self.soon: deque[Callable[[], None]] = deque()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from headway.errors import TransportError
-from headway.transport.lanes import FixedStreams
+from headway.transport.lanes import Steering
 from headway.transport.options import TcpOptions
 from headway.transport.tcp import TcpTransport
 from tests.fakes.rendezvous import DictRendezvous
@@ -25,14 +25,13 @@ def group(
     *,
     rendezvous: DictRendezvous | None = None,
     name: str = "default",
-    streams: int = 1,
+    steering: Callable[[], Steering | None] = lambda: None,
 ) -> Iterator[list[TcpTransport]]:
-    """`size` transports that know each other, with so many connections to each peer; closed at the end."""
+    """`size` transports that know each other, each with a steering of its own; closed at the end."""
     meeting = rendezvous if rendezvous is not None else DictRendezvous()
 
     def build(rank: int) -> TcpTransport:
-        steering = FixedStreams(streams) if streams > 1 else None
-        return TcpTransport(rank=rank, size=size, rendezvous=meeting, options=options, group=name, steering=steering)
+        return TcpTransport(rank=rank, size=size, rendezvous=meeting, options=options, group=name, steering=steering())
 
     with ThreadPoolExecutor(size) as pool:
         transports = list(pool.map(build, range(size)))
