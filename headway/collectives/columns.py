@@ -20,8 +20,8 @@ MAX_DIRECT_NODES = 128
 """Above this many hosts no star columns are offered: n(n-1) flows."""
 MAX_SLOW_SETS = 4
 LEAST_LIGHT_NODES = 17
-"""From this many hosts on, a double tree with slow nodes in its light places is offered: with fewer, chains and stars do
-as well, and every further plan is one more that may be tried in vain. Ours."""
+"""From this many hosts on, a double tree with slow nodes in its light places is offered: with fewer, chains and stars
+do as well, and every further plan is one more that may be tried in vain. Ours."""
 
 
 def direct_shares(rates_Bps: Sequence[float]) -> tuple[float, ...]:
