@@ -1,4 +1,4 @@
-"""How long a plan's pipeline takes to fill and to drain on a fabric: `predict`'s model on routes. Pure.
+"""How long a plan's pipeline takes to fill and to drain on a fabric: nearly `predict`'s model, on routes. Pure.
 
 A link cannot begin before the first piece reaches it, and after its last piece that piece still has to travel on.
 With busy_l = load_l / c_l,
@@ -6,12 +6,18 @@ With busy_l = load_l / c_l,
     T = max over links  head_l + latency + busy_l + tail_l
 
 and the fill is T - busy of the link that decides. A hop takes the route's latency and, for the piece, the slowest of
-its links, the sender's first and the receiver's last one shared by the flows that the tree has there at once.
+its links, the sender's first and the receiver's last one shared by the flows that the tree has there at once, and the
+time of two processors for a message.
+
+Processors work while the network does, so unlike in `predict`, which adds up, a rank's processor is one more thing that
+can be busy longest: with M messages at a rank, sent and received, T_cpu = head + M * time of a message + tail. The
+operation takes the larger of T and T_cpu.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +69,20 @@ class Routes:
         return total
 
 
-def fill_s(
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Beside the load of the busiest link.
+
+    Attributes:
+        network_s: time beyond that link's.
+        processors_s: of the whole operation, if only processors and latency counted.
+    """
+
+    network_s: float
+    processors_s: float
+
+
+def fill_of(
     plan: Plan,
     collective: Collective,
     size_bytes: int,
@@ -72,16 +91,19 @@ def fill_s(
     latency_s: Floats,
     loads_bytes: Floats,
     capacity_Bps: Floats,
-) -> float:
-    """Time beyond the busiest link's, seconds.
+    per_message_s: float,
+) -> Fill:
+    """What filling and draining take, and processors.
 
     Args:
         latency_s: of each pair of `routes`.
         loads_bytes, capacity_Bps: of each link of the fabric; capacities above 0 where there is a load.
+        per_message_s: processor time of a rank for one message sent or received. Pieces without size cost nothing.
     """
     edges, n = edges_of(plan), plan.size
     if not len(edges.tree):
-        return 0.0
+        return Fill(0.0, 0.0)
+    per_message_s = per_message_s if chunk_bytes else 0.0
     below, above = edges.tree * n + edges.rank, edges.tree * n + edges.parent
     piece = np.minimum(float(chunk_bytes), plan.shares * size_bytes)[edges.tree]
     nodes = len(plan.trees) * n
@@ -90,10 +112,18 @@ def fill_s(
     up_s = down_s = np.zeros(len(edges.tree))
     if up_pair is not None:
         into = _meeting(edges.tree, routes, up_pair, routes.hops[up_pair] - 1)
-        up_s = latency_s[up_pair] + piece * _slowness(routes, up_pair, np.ones(len(into)), into, capacity_Bps)
+        up_s = (
+            latency_s[up_pair]
+            + 2 * per_message_s
+            + piece * _slowness(routes, up_pair, np.ones(len(into)), into, capacity_Bps)
+        )
     if down_pair is not None:
         out = _meeting(edges.tree, routes, down_pair, np.zeros_like(down_pair))
-        down_s = latency_s[down_pair] + piece * _slowness(routes, down_pair, out, np.ones(len(out)), capacity_Bps)
+        down_s = (
+            latency_s[down_pair]
+            + 2 * per_message_s
+            + piece * _slowness(routes, down_pair, out, np.ones(len(out)), capacity_Bps)
+        )
 
     depth = plan.hops[edges.tree, edges.rank]
     order = np.argsort(depth, kind="stable")
@@ -110,9 +140,15 @@ def fill_s(
         rest[below[level]] = rest[above[level]] + up_s[level]
 
     head, tail = np.full(len(capacity_Bps), np.inf), np.full(len(capacity_Bps), np.inf)
-    for pair, before, after in ((up_pair, gathered[below], rest[above]), (down_pair, arrival[above], spread[below])):
+    processors = _Processors(n, per_message_s)
+    pieces = np.maximum(1.0, np.ceil(plan.shares * size_bytes / chunk_bytes))[edges.tree] if chunk_bytes else piece
+    for pair, src, dst, hop_s, before, after in (
+        (up_pair, edges.rank, edges.parent, up_s, gathered[below], rest[above]),
+        (down_pair, edges.parent, edges.rank, down_s, arrival[above], spread[below]),
+    ):
         if pair is None:
             continue
+        processors.add(src, dst, pieces, hop_s, before, after)
         # The hop's own latency comes after the link; the largest among the edges of a link is not the deciding one.
         for hop in range(routes.links.shape[1]):
             has = np.flatnonzero(routes.hops[pair] > hop)
@@ -124,9 +160,36 @@ def fill_s(
     busy_s[used] = loads_bytes[used] / capacity_Bps[used]
     path_s = float((gathered[roots] + spread[roots]).max())
     if not len(used):
-        return path_s
-    longest_s = float((head[used] + busy_s[used] + tail[used]).max())
-    return max(longest_s, path_s) - float(busy_s[used].max())
+        return Fill(path_s, processors.time_s())
+    # The last message of the deciding link costs both its ranks their time too.
+    longest_s = float((head[used] + busy_s[used] + tail[used]).max()) + 2 * per_message_s
+    return Fill(max(longest_s, path_s) - float(busy_s[used].max()), processors.time_s())
+
+
+class _Processors:
+    """When the ranks' processors could begin, how much they have to do, and what comes after their last message."""
+
+    def __init__(self, ranks: int, per_message_s: float) -> None:
+        self._per_message_s = per_message_s
+        self._head, self._tail = np.full(ranks, np.inf), np.full(ranks, np.inf)
+        self._messages = np.zeros(ranks)
+
+    def add(self, src: Ints, dst: Ints, pieces: Floats, hop_s: Floats, before: Floats, after: Floats) -> None:
+        """Messages, `pieces` on each edge; what is before the hop and after it. The hop has both ends' time in it."""
+        ranks, between_s = len(self._head), hop_s - self._per_message_s
+        self._messages += np.bincount(src, weights=pieces, minlength=ranks)
+        self._messages += np.bincount(dst, weights=pieces, minlength=ranks)
+        np.minimum.at(self._head, src, before)
+        np.minimum.at(self._head, dst, before + between_s)
+        np.minimum.at(self._tail, src, after + between_s)
+        np.minimum.at(self._tail, dst, after)
+
+    def time_s(self) -> float:
+        """Of the operation, if only they counted."""
+        if not self._per_message_s:
+            return 0.0
+        busy = self._messages > 0
+        return float((self._head + self._messages * self._per_message_s + self._tail)[busy].max(initial=0.0))
 
 
 def _meeting(tree: Ints, routes: Routes, pair: Ints, hop: Ints) -> Floats:

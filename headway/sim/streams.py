@@ -3,7 +3,10 @@
 The pairs of a pipeline advance in step, because each waits for what the others bring. So a flow's weight is its load
 over the largest one: then the busiest link is full until the end, and alone on the network the operation takes
 
-    max over links  load / capacity,   and the fill (see `filling`), and the processors' time for messages (`predict`).
+    max over links  load / capacity,   and the fill (see `filling`);   and no less than the processors need.
+
+Processors handle messages while others are on their way, as in PIECES, so their time counts where it is the longer one.
+(`predict` adds it up: without a time per message both say the same.)
 
 A pair's flow begins when both its ranks have. All ranks end together. It loses to PIECES where few pieces make a
 pipeline, and where a network that changes during the operation lets some pairs run ahead of what they depend on.
@@ -17,10 +20,9 @@ from functools import partial
 
 import numpy as np
 
-from headway.collectives.loads import edges_of
-from headway.collectives.plan import Collective, Plan
+from headway.collectives.plan import Plan
 from headway.sim.fabric import Fabric
-from headway.sim.filling import Floats, Routes, fill_s
+from headway.sim.filling import Fill, Floats, Routes, fill_of
 from headway.sim.network import Flow
 from headway.sim.pair_loads import PairLoads, pair_loads
 from headway.sim.running import Call, Running
@@ -36,8 +38,7 @@ class _Part:
         load_bytes: of each pair. weight: of its flow.
         at_rank: rank -> indices of its pairs.
         links: that it uses, ascending; link_bytes: load of each of the fabric's links.
-        messages: at the busiest rank.
-        fill: capacities of `links` and latencies of the pairs -> fill.
+        fill: capacities of `links`, latencies of the pairs and time of a message -> fill.
     """
 
     plan: Plan
@@ -51,8 +52,7 @@ class _Part:
     routes: Routes
     links: list[int]
     link_bytes: Floats
-    messages: float
-    fill: dict[tuple[tuple[float, ...], tuple[float, ...]], float]
+    fill: dict[tuple[tuple[float, ...], tuple[float, ...], float], Fill]
 
 
 _kept: dict[tuple[object, ...], _Part] = {}
@@ -95,20 +95,8 @@ def _make_part(call: Call) -> _Part:
         routes=routes,
         links=routes.used().tolist() if len(src) else [],
         link_bytes=routes.loads(load_bytes, len(fabric.links)),
-        messages=_most_messages(plan, call.collective, call.size_bytes, call.chunk_bytes),
         fill={},
     )
-
-
-def _most_messages(plan: Plan, collective: Collective, size_bytes: int, chunk_bytes: int) -> float:
-    """At the busiest rank, sent and received. Pieces without size cost nothing."""
-    if not chunk_bytes:
-        return 0.0
-    edges = edges_of(plan)
-    pieces = np.maximum(1.0, np.ceil(plan.shares * size_bytes / chunk_bytes))[edges.tree]
-    at_rank = np.bincount(edges.rank, weights=pieces, minlength=plan.size)
-    at_rank += np.bincount(edges.parent, weights=pieces, minlength=plan.size)
-    return float(at_rank.max()) * (int(collective.reduces) + int(collective.spreads))
 
 
 class StreamRun(Running):
@@ -121,6 +109,7 @@ class StreamRun(Running):
         self._sent_bytes = 0.0
         self._to_come = len(self._part.src)
         self._latency_s = [call.costs.local_alpha_s] * self._to_come
+        self._begun_s = self.loop.now_s
 
     def weighted_flows(self) -> Iterable[tuple[Flow, float]]:
         """See `Running`."""
@@ -133,6 +122,7 @@ class StreamRun(Running):
     def begun(self, ranks: Sequence[int]) -> None:
         """See `Running`."""
         part = self._part
+        self._begun_s = self.loop.now_s
         pairs = range(len(part.src)) if len(ranks) == part.plan.size else self._pairs_of(ranks)
         for pair in pairs:
             src, dst, weight = part.src[pair], part.dst[pair], self.weight * part.weight[pair]
@@ -160,9 +150,14 @@ class StreamRun(Running):
             self.loop.after(self._rest_s(), self._end)
 
     def _rest_s(self) -> float:
+        """Until the end, when the last pair has sent all. Processors have worked since the last rank began."""
+        fill = self._fill()
+        return max(fill.network_s, fill.processors_s - (self.loop.now_s - self._begun_s))
+
+    def _fill(self) -> Fill:
         part, network = self._part, self.call.network
         rates = tuple(network.capacity_Bps(link) for link in part.links)
-        state = rates, tuple(self._latency_s)
+        state = rates, tuple(self._latency_s), self.call.costs.per_message_s
         fill = part.fill.get(state)
         if fill is None:
             # A link without capacity counts as built: whatever had to cross it has.
@@ -171,7 +166,7 @@ class StreamRun(Running):
                 capacity_Bps[link] = rate if rate > 0 else capacity_Bps[link]
             if len(part.fill) >= KEPT:
                 part.fill.clear()
-            fill = part.fill[state] = fill_s(
+            fill = part.fill[state] = fill_of(
                 part.plan,
                 self.call.collective,
                 self.call.size_bytes,
@@ -180,8 +175,9 @@ class StreamRun(Running):
                 np.array(self._latency_s),
                 part.link_bytes,
                 capacity_Bps,
+                self.call.costs.per_message_s,
             )
-        return fill + part.messages * self.call.costs.per_message_s
+        return fill
 
     def _end(self) -> None:
         for rank in range(self._part.plan.size):

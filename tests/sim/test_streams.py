@@ -36,11 +36,11 @@ def test_alone_it_takes_what_its_busiest_link_takes(cluster: Cluster, name: str,
 
 @given(clusters(plain=True), NAMES, st.sampled_from(COLLECTIVES), st.integers(0, 99), st.sampled_from((16384, 524288)))
 @settings(max_examples=150, deadline=None)
-def test_pieces_and_messages_take_what_is_predicted(
+def test_pieces_take_what_is_predicted_where_messages_cost_nothing(
     cluster: Cluster, name: str, what: Collective, seed: int, chunk_bytes: int
 ) -> None:
     plan = plan_for(cluster.world_size, name, seed, what)
-    costs = CostModel(incast=0.0)
+    costs = CostModel(incast=0.0, per_message_s=0.0)  # `predict` adds processors up, here they overlap
     predicted = predict(plan, cluster, what, SIZE_BYTES, chunk_bytes, costs=costs)
     took_s = run(
         fabric_of(cluster), plan, what, SIZE_BYTES, Execution.STREAMS, chunk_bytes=chunk_bytes, costs=costs
@@ -97,3 +97,33 @@ def test_each_cost_counts() -> None:
         star(8, RATE_Bps), plan, Collective.ALL_REDUCE, SIZE_BYTES, Execution.STREAMS, chunk_bytes=65536, costs=costly
     ).time_s
     assert dear_s > free_s
+
+
+def _ring_s(gbit: float, size_bytes: int, execution: Execution, costs: CostModel) -> float:
+    fabric = star(8, gbit * 1e9 / 8, latency_s=50e-6)
+    return run(fabric, families.ring(range(8)), Collective.ALL_REDUCE, size_bytes, execution, costs=costs).time_s
+
+
+def test_processors_work_while_the_network_does() -> None:
+    free_s, costly_s = (
+        _ring_s(1, 64_000_000, Execution.STREAMS, CostModel(per_message_s=each)) for each in (0.0, 10e-6)
+    )
+    assert free_s < costly_s < free_s + 0.001  # 4000 messages at each rank would add 0.04 s
+
+
+def test_processors_that_need_longer_than_the_network_decide() -> None:
+    fabric, plan = star(8, 1e15), families.ring(range(8))
+    took_s = run(
+        fabric, plan, Collective.REDUCE_SCATTER, 8_000_000, Execution.STREAMS,
+        chunk_bytes=10_000, costs=CostModel(per_message_s=1e-3),
+    ).time_s  # fmt: skip
+    messages = 2 * 7 * 100  # it sends and receives each block but its own in 100 pieces
+    assert messages * 1e-3 <= took_s < (messages + 20) * 1e-3
+
+
+@pytest.mark.parametrize("size_bytes", [16_000_000, 64_000_000])
+def test_fast_links_take_as_long_as_in_pieces(size_bytes: int) -> None:
+    pieces_s, streams_s = (
+        _ring_s(100, size_bytes, execution, CostModel()) for execution in (Execution.PIECES, Execution.STREAMS)
+    )
+    assert streams_s == pytest.approx(pieces_s, rel=0.06)
