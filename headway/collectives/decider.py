@@ -72,7 +72,7 @@ class Decider:
         self._group = group
         self._clock = clock
         policy = "off" if book.pinned else book.policy
-        self._planner = CandidatePlanner(self._usual_cluster, policy, book.bitwise, book.idle)
+        self._planner = CandidatePlanner(self._usual_cluster, policy, book.bitwise, book.idle, book.costs)
         self._tuner = Tuner(book.cluster, self._planner, name=group, trust_nominal=False)
         self._spent_s = 0.0
 

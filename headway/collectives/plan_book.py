@@ -13,7 +13,7 @@ from headway.collectives.agreement import LARGE_BYTES
 from headway.collectives.candidates import idle_plan
 from headway.collectives.families import direct, double_tree, ring, star
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.predict import predict
+from headway.collectives.predict import DEFAULT_COSTS, CostModel, predict
 from headway.collectives.verify import check
 from headway.errors import UsageError
 
@@ -32,12 +32,14 @@ class PlanBook:
         policy: `packing`, `react` or `off`.
         bitwise: only plans whose sums have the same bits whoever is the root.
         pinned: a family that the user holds on to, or empty.
+        costs: of messages, for predictions.
     """
 
     cluster: Cluster
     policy: str
     bitwise: bool
     pinned: str = ""
+    costs: CostModel = DEFAULT_COSTS
     _made: dict[tuple[Collective, int, int], Plan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,9 +70,12 @@ class PlanBook:
 
     def bitwise_cost(self, size_bytes: int) -> float:
         """What bitwise mode costs an undisturbed all-reduce, as predicted: its time over the best plan's, less 1."""
-        free = idle_plan(self.cluster, Collective.ALL_REDUCE, size_bytes, self.policy)
+        free = idle_plan(self.cluster, Collective.ALL_REDUCE, size_bytes, self.policy, costs=self.costs)
         ours = self.idle(Collective.ALL_REDUCE, size_bytes)
-        times = [predict(plan, self.cluster, Collective.ALL_REDUCE, size_bytes).time_s for plan in (ours, free)]
+        times = [
+            predict(plan, self.cluster, Collective.ALL_REDUCE, size_bytes, costs=self.costs).time_s
+            for plan in (ours, free)
+        ]
         return times[0] / times[1] - 1 if times[1] > 0 else 0.0
 
     def _make(self, collective: Collective, size_bytes: int, root: int) -> Plan:
@@ -83,4 +88,6 @@ class PlanBook:
             return double_tree(ranks)
         if self.pinned == "star" and collective is Collective.ALL_REDUCE:
             return star(len(ranks), 0)
-        return idle_plan(self.cluster, collective, size_bytes, self.policy, bitwise=self.bitwise, root=root)
+        return idle_plan(
+            self.cluster, collective, size_bytes, self.policy, bitwise=self.bitwise, root=root, costs=self.costs
+        )

@@ -9,7 +9,7 @@ from headway.cluster.model import Cluster, LinkKind
 from headway.collectives.candidates import candidates, findings_to_cluster
 from headway.collectives.limits import lower_bound
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.predict import predict
+from headway.collectives.predict import DEFAULT_COSTS, CostModel, predict
 from headway.collectives.verdict import Option
 from headway.observe.findings import Finding
 
@@ -23,12 +23,14 @@ class CandidatePlanner:
         policy: `packing` or `react`.
         bitwise: only plans that add in rank order.
         idle_of: the plan that every rank runs when nothing is ruled: (collective, bytes) -> plan.
+        costs: of messages.
     """
 
     usual: Callable[[], Cluster]
     policy: str
     bitwise: bool
     idle_of: Callable[[Collective, int], Plan]
+    costs: CostModel = DEFAULT_COSTS
 
     def idle(self, collective: Collective, size_bytes: int) -> Plan:
         """The plan for a network without congestion."""
@@ -46,13 +48,14 @@ class CandidatePlanner:
             current,
             self.idle(collective, size_bytes),
             bitwise=self.bitwise,
+            costs=self.costs,
             baseline=self.usual(),
         )
         return [Option(option.plan, option.predicted_s, option.bottleneck) for option in found]
 
     def predict(self, collective: Collective, size_bytes: int, findings: Sequence[Finding], plan: Plan) -> Option:
         """What the model says of one plan."""
-        prediction = predict(plan, self._congested(findings), collective, size_bytes)
+        prediction = predict(plan, self._congested(findings), collective, size_bytes, costs=self.costs)
         return Option(plan, prediction.time_s, prediction.bottleneck_name)
 
     def limit_s(self, collective: Collective, size_bytes: int, findings: Sequence[Finding]) -> float | None:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headway.cluster.model import Cluster, Host, Rack
+from headway.lab.costs import WIRE_ALPHA_S as WIRE_ALPHA_S
 from headway.lab.scenario import BwEvent, DelayEvent, Event, LoadEvent, LossEvent, Scenario
 from headway.lab.topology import LinkId, LinkSettings, Topology
 
-WIRE_ALPHA_S = 100e-6
-"""Time of one hop of an empty message on the emulated switch, without the scenario's own latency."""
 LEAST_SHARE = 0.02
 """Part of a link that open-loop load leaves to others even if it asks for all: its packets are dropped like theirs."""
 

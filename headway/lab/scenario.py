@@ -14,6 +14,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from headway.lab.costs import Costs
 from headway.lab.jobs import Job
 from headway.lab.quantities import Model, Names, Probability, Rate, Share, Size, Time
 
@@ -205,6 +206,7 @@ class Scenario(Model):
         burst: bytes that a shaped link lets through at once after a pause. Above 70 kB, the largest offloaded
             packet with its headers; below it every such packet would be cut, which costs much CPU.
         congestion_control: of every host.
+        costs: of the hosts, for the simulator only.
         events: what happens, from when the command starts.
         jobs: what the hosts run when no command is given.
     """
@@ -222,6 +224,7 @@ class Scenario(Model):
     queue: Size | None = None
     burst: Size = 72 * 1024
     congestion_control: str = "cubic"
+    costs: Costs = Costs()
     events: tuple[Annotated[Event, Field(discriminator="type")], ...] = ()
     jobs: tuple[Job, ...] = ()
 

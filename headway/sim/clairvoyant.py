@@ -199,7 +199,8 @@ class ClairvoyantPlans:
         key = (collective, size_bytes, root, tuple(link.capacity_Bps for link in cluster.links))
         known = self._choices.get(key)
         if known is None:
-            best = candidates(cluster, collective, size_bytes, "packing", idle, idle, root=root)[0]
+            costs = self._book.costs
+            best = candidates(cluster, collective, size_bytes, "packing", idle, idle, root=root, costs=costs)[0]
             check(best.plan, collective)
             limit_s = lower_bound(cluster, collective, size_bytes, root=root).time_s
             known = _Choice(best.plan, best.predicted_s, limit_s)

@@ -14,7 +14,7 @@ from headway.collectives.layout import Layout
 from headway.collectives.limits import lower_bound
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.plan_book import PINNABLE, ROOTED, PlanBook
-from headway.collectives.predict import DEFAULT_COSTS, CostModel, predict
+from headway.collectives.predict import CostModel, predict
 from headway.collectives.verify import check
 from headway.errors import UsageError
 from headway.lab.effects import Effect, effects_of
@@ -24,7 +24,7 @@ from headway.sim.background import Background
 from headway.sim.collective import Execution
 from headway.sim.loop import Loop
 from headway.sim.network import Network
-from headway.sim.topologies import cluster_of, fabric_of
+from headway.sim.topologies import cluster_of, costs_of, fabric_of
 
 CHOSEN = ("idle", "react", "packing")
 """Plans that are chosen by prediction: for the network without events, by REACT's moves from there, by packing."""
@@ -45,7 +45,7 @@ class Compared:
         busiest: the link that was in use for most of the simulated time, in words; where flows meet on one of several
             paths it tells more than the prediction, which counts all paths together.
         blame: what congested links cost this plan, in sentences.
-        best: whether no other plan of this scenario and size was simulated to be faster.
+        best: whether no other plan of this scenario and size was simulated to be faster, and the network was used.
     """
 
     scenario: str
@@ -88,13 +88,15 @@ def compare(
     sizes_bytes: Sequence[int],
     *,
     execution: Execution = Execution.PIECES,
-    costs: CostModel = DEFAULT_COSTS,
+    costs: CostModel | None = None,
 ) -> Iterator[Compared]:
     """Every plan for every size, one rank on each of the scenario's hosts; its jobs do not run.
 
     All events are in force during the whole operation, their own times and patterns left aside, as in
     `headway bench --scenario`. A plan that the network does not have (`two-level` without racks) is left out.
+    `costs` of messages are the scenario's own unless given.
     """
+    costs = costs_of(scenario) if costs is None else costs
     held = scenario.model_copy(update={"events": tuple(_held(event) for event in scenario.events), "jobs": ()})
     effects = [effects_of(event, held.targets_of(event)) for event in held.events]
     free, now = cluster_of(held), cluster_of(held, in_force=effects)
@@ -125,7 +127,7 @@ def compare(
                 )
             )
         least_s = min((each.simulated_s for each in found), default=0.0)
-        yield from (replace(each, best=each.simulated_s == least_s) for each in found)
+        yield from (replace(each, best=each.simulated_s == least_s > 0) for each in found)
 
 
 def simulated(
@@ -135,7 +137,7 @@ def simulated(
     size_bytes: int,
     *,
     execution: Execution,
-    costs: CostModel = DEFAULT_COSTS,
+    costs: CostModel,
 ) -> tuple[float, str]:
     """Time of one operation over all hosts, from the instant at which the scenario's events begin; the busiest link."""
     network = Network(Loop(), fabric_of(scenario))

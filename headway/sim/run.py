@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headway.cluster.model import Cluster
-from headway.collectives.predict import DEFAULT_COSTS, CostModel
+from headway.collectives.predict import CostModel
 from headway.decide.journal import MemoryJournal
 from headway.errors import UsageError
 from headway.lab.jobs import Job
@@ -23,7 +23,7 @@ from headway.sim.network import Network
 from headway.sim.realism import IDEAL, Realism
 from headway.sim.result import Result
 from headway.sim.sources import cluster_on, plan_sources
-from headway.sim.topologies import cluster_of, fabric_of
+from headway.sim.topologies import cluster_of, costs_of, fabric_of
 
 
 class Simulation:
@@ -32,7 +32,7 @@ class Simulation:
     Args:
         scenario: with at least one job.
         execution: how plans are carried out.
-        costs: fixed costs of messages.
+        costs: fixed costs of messages; None: the scenario's own.
         realism: corrections to the fluid model.
         host: what the ends of connections add, in PIECES.
         seed: of noise, random placement and ECMP; the same seed gives the same result, to the bit.
@@ -53,7 +53,7 @@ class Simulation:
         scenario: Scenario,
         *,
         execution: Execution = Execution.PIECES,
-        costs: CostModel = DEFAULT_COSTS,
+        costs: CostModel | None = None,
         realism: Realism = IDEAL,
         host: HostModel = DEFAULT_HOST,
         seed: int = 0,
@@ -70,6 +70,7 @@ class Simulation:
         self._own_fabric = fabric is None
         self.network = Network(Loop(), fabric or fabric_of(scenario), realism)
         self._journal = MemoryJournal()
+        costs = costs_of(scenario) if costs is None else costs
         setting = Setting(self.network, execution, costs, host, seed, spans, push_of)
         self._background = Background(self.network, scenario, self._journal.write)
         placed = place(scenario, seed=seed)
@@ -78,7 +79,7 @@ class Simulation:
             hosts = placed[job.name]
             cluster = cluster_of(scenario, host_of=hosts) if fabric is None else cluster_on(fabric, hosts)
             now = partial(self._cluster_now, cluster, hosts)
-            plans = plan_sources(job, cluster, self.network, self._journal, cluster_now=now, seed=seed)
+            plans = plan_sources(job, cluster, self.network, self._journal, cluster_now=now, seed=seed, costs=costs)
             self.jobs[job.name] = JobRun(job, hosts, cluster, plans, setting, self._job_ended)
         self._unfinished = sum(job.iterations is not None for job in scenario.jobs)
         self._background.start()
@@ -121,7 +122,7 @@ def simulate(
     scenario: Scenario,
     *,
     execution: Execution = Execution.PIECES,
-    costs: CostModel = DEFAULT_COSTS,
+    costs: CostModel | None = None,
     realism: Realism = IDEAL,
     host: HostModel = DEFAULT_HOST,
     seed: int = 0,

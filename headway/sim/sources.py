@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from headway.cluster.model import Cluster, Host
 from headway.collectives.plan_book import PINNABLE, PlanBook
+from headway.collectives.predict import DEFAULT_COSTS, CostModel
 from headway.decide.journal import Journal
 from headway.errors import UsageError
 from headway.lab.draws import mix
@@ -28,6 +29,7 @@ def plan_sources(
     *,
     cluster_now: Callable[[], Cluster],
     seed: int,
+    costs: CostModel = DEFAULT_COSTS,
 ) -> Callable[[], PlanSource]:
     """Makes the job's plan source, to be called when the job begins.
 
@@ -38,6 +40,7 @@ def plan_sources(
         journal: takes its records.
         cluster_now: what others leave of the cluster at the moment, for those who know everything.
         seed: of the run.
+        costs: of messages, as planners reckon with them.
 
     Raises:
         UsageError: `plan` names no family.
@@ -47,7 +50,7 @@ def plan_sources(
             f"{job.plan!r} is no plan", where=f"job {job.name}: plan", hint=f"one of {', '.join(PINNABLE)}"
         )
     clairvoyant = job.policy == "clairvoyant"
-    book = PlanBook(cluster, "packing" if clairvoyant else job.policy, bitwise=False, pinned=job.plan)
+    book = PlanBook(cluster, "packing" if clairvoyant else job.policy, bitwise=False, pinned=job.plan, costs=costs)
     clock = network.loop
 
     def make() -> PlanSource:

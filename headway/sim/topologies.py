@@ -3,10 +3,9 @@
 Rates. A scenario's rates count whole Ethernet frames, as the lab's shapers do; a fabric carries payload, so each is
 multiplied by `PAYLOAD_SHARE`.
 
-Latency. A link has the scenario's latency. An empty message between two hosts of the lab takes `WIRE_ALPHA_S` more,
-which is spent in the two hosts' kernels and not on the way, so half of it is added to each end's access link, and
-none between switches: in the simulator as in `Cluster.alpha_s` a hop takes the same. A real fabric has another
-value; give it as `wire_alpha_s`.
+Latency. A link has the scenario's latency. An empty message between two hosts takes `costs.hop` more, which is spent in
+the two hosts and not on the way, so half of it is added to each end's access link, and none between switches: in the
+simulator as in `Cluster.alpha_s` a hop takes the same.
 
 Names. Links are called as the lab's `LinkId` prints: "uplink of host3", "uplink of rack0 by spine 1". A fat tree's
 switches are "edge 0" and "agg 0" (no host can be called so), and what is above them is counted in each pod, and at each
@@ -22,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.cluster.model import Cluster, Host, Rack
+from headway.collectives.predict import CostModel
 from headway.errors import UsageError
-from headway.lab.effects import WIRE_ALPHA_S, Effect, link_settings, rates_left
+from headway.lab.effects import Effect, link_settings, rates_left
 from headway.lab.scenario import Direction, FatTree, Rates, Scenario
 from headway.lab.topology import LinkId
 from headway.sim.fabric import Fabric, FabricLink, Router, mix
@@ -51,15 +51,17 @@ class Wires:
     links: tuple[Wire, ...]
 
 
-def fabric_of(scenario: Scenario, *, wire_alpha_s: float = WIRE_ALPHA_S) -> Fabric:
+def fabric_of(scenario: Scenario, *, wire_alpha_s: float | None = None) -> Fabric:
     """The network that a scenario describes: a star, racks (leaf and spine), or a fat tree.
 
     Between racks a flow's spine, and in a fat tree its aggregation and core switch, is chosen by a hash of its hosts
     and `key`, as ECMP does (Hopps, RFC 2992). Racks: one link per rack, spine and direction, and one way down.
 
     Args:
-        wire_alpha_s: time of an empty message between two hosts beyond the scenario's latencies, seconds.
+        wire_alpha_s: time of an empty message between two hosts beyond the scenario's latencies, seconds; None: as
+            its `costs` say.
     """
+    wire_alpha_s = scenario.costs.hop if wire_alpha_s is None else wire_alpha_s
     hosts = len(scenario.host_names)
     links = tuple(
         FabricLink(
@@ -77,7 +79,7 @@ def cluster_of(
     *,
     host_of: Sequence[int] | None = None,
     in_force: Iterable[Sequence[Effect]] = (),
-    wire_alpha_s: float = WIRE_ALPHA_S,
+    wire_alpha_s: float | None = None,
 ) -> Cluster:
     """What a planner knows of the network: payload rates, as the fabric's, unlike `lab.effects.cluster`.
 
@@ -90,6 +92,7 @@ def cluster_of(
         in_force: events' effects whose part is taken off: what a clairvoyant knows. Default: none.
         wire_alpha_s: as in `fabric_of`.
     """
+    wire_alpha_s = scenario.costs.hop if wire_alpha_s is None else wire_alpha_s
     ranks = range(len(scenario.host_names)) if host_of is None else host_of
     used = {host: index for index, host in enumerate(dict.fromkeys(ranks))}
     rack_of = _racks_of(scenario)
@@ -118,6 +121,11 @@ def cluster_of(
         racks=tuple(Rack(n, t["up"] * PAYLOAD_SHARE, t["down"] * PAYLOAD_SHARE) for n, t in totals.items()),
         alpha_s=wire_alpha_s + 2 * access_s + hops * between_s,
     )
+
+
+def costs_of(scenario: Scenario) -> CostModel:
+    """What messages cost the scenario's ranks."""
+    return CostModel(local_alpha_s=scenario.costs.local, per_message_s=scenario.costs.message)
 
 
 def wires_of(scenario: Scenario) -> Wires:

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import pytest
 from pydantic import BaseModel
 
+from headway.collectives.predict import DEFAULT_COSTS
+from headway.lab.costs import Costs
 from headway.lab.jobs import Interleave, Job, Phase
 from headway.lab.scenario import FatTree, HostEntry, Racks, Rates, Scenario
 from headway.report.sim_summary import result_json
 from headway.sim.collective import Execution
 from headway.sim.run import simulate
+from headway.sim.topologies import costs_of
 from tests.sim.scenarios import Fields, job, scenario_of
 
 RACKS = {"racks": 2, "spines": 2, "uplink": "100Mbit", "latency": "1ms"}
@@ -46,6 +49,11 @@ def _phase(before: Fields, after: Fields, **fields: object) -> Case:
 def _network(before: Fields, after: Fields) -> Case:
     jobs = [job("a", *TRAIN, hosts=8, plan="direct")]
     return (jobs, before), (jobs, after)
+
+
+def _costs(before: Fields, after: Fields, **fields: object) -> Case:
+    jobs = [job("a", *TRAIN, **fields)]
+    return (jobs, {"costs": before}), (jobs, {"costs": after})
 
 
 def _dealt(*racks: str) -> list[Fields]:
@@ -115,6 +123,11 @@ CASES: Mapping[type[BaseModel], Mapping[str, Case]] = {
         "uplink": _network({"fat_tree": TREE}, {"fat_tree": {**TREE, "uplink": "50Mbit"}}),
         "latency": _network({"fat_tree": TREE}, {"fat_tree": {**TREE, "latency": "2ms"}}),
     },
+    Costs: {
+        "hop": _network({}, {"costs": {"hop": "200us"}}),
+        "message": _network({"access": "100Gbit"}, {"access": "100Gbit", "costs": {"message": "1us"}}),
+        "local": _costs({"local": "20us"}, {"local": "200us"}, hosts=1, ranks_per_host=4),
+    },
     Rates: {
         "up": _network({}, {"access": {"up": "100Mbit", "down": "200Mbit"}}),
         "down": _network({}, {"access": {"up": "200Mbit", "down": "100Mbit"}}),
@@ -134,6 +147,7 @@ CASES: Mapping[type[BaseModel], Mapping[str, Case]] = {
         "latency": _network({}, {"latency": "1ms"}),
         "racks": _network({}, {"racks": RACKS}),
         "fat_tree": _network({}, {"fat_tree": TREE}),
+        "costs": _network({}, {"costs": {"hop": "5us"}}),
         "events": _network({}, {"events": BUSY}),
         "jobs": _job({}, {"iterations": 4}),
     },
@@ -153,6 +167,21 @@ NOT_OF_THE_SIMULATOR: Mapping[type[BaseModel], frozenset[str]] = {
 def test_a_field_changes_something(model: type[BaseModel], field: str) -> None:
     (jobs, fields), (other_jobs, other_fields) = CASES[model][field]
     assert _run(*jobs, **fields) != _run(*other_jobs, **other_fields)
+
+
+@pytest.mark.parametrize("execution", Execution)
+@pytest.mark.parametrize("cost", ["hop", "message", "local"])
+def test_a_cost_counts_however_plans_are_carried_out(execution: Execution, cost: str) -> None:
+    jobs = [job("a", {"all_reduce": "1MB"}, ranks_per_host=2, plan="ring")]
+    times = [
+        simulate(scenario_of(*jobs, access="100Gbit", costs={cost: value}), execution=execution).end_s
+        for value in ("1us", "300us")
+    ]
+    assert times[0] < times[1]
+
+
+def test_costs_are_the_lab_s_by_default() -> None:
+    assert costs_of(scenario_of(job("a", *TRAIN))) == DEFAULT_COSTS
 
 
 @pytest.mark.parametrize("model", CASES, ids=lambda model: model.__name__)
