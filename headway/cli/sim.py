@@ -30,6 +30,7 @@ from headway.sim.collective import Execution
 from headway.sim.formats.astra_network import fabric_of, read_network
 from headway.sim.realism import IDEAL, LAB, Realism, SlowStart
 from headway.sim.run import Simulation, with_default_job
+from headway.sim.trace_plans import NO_COSTS
 
 PARTS: dict[str, str] = {
     "trace": "headway.cli.sim_trace:trace",
@@ -100,7 +101,8 @@ def run(
     fabric = fabric_of(read_network(network)) if network is not None else None
     recorder = TraceRecorder() if trace is not None or page is not None else None
     added = _realism(realism, incast, slow_start=slow_start)
-    simulation = Simulation(chosen, execution=how, realism=added, seed=seed, fabric=fabric, spans=recorder)
+    costs = NO_COSTS if fabric is not None and "costs" not in chosen.model_fields_set else None
+    simulation = Simulation(chosen, execution=how, costs=costs, realism=added, seed=seed, fabric=fabric, spans=recorder)
     if recorder is not None:
         recorder.network = simulation.network
     _check_writable(path for path in (journal, trace, json_file, page) if path is not None)
