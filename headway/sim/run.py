@@ -19,6 +19,7 @@ from headway.sim.host_model import DEFAULT_HOST, HostModel
 from headway.sim.interleaved import Push, push_of
 from headway.sim.job_run import JobRun, Setting, SpanSink
 from headway.sim.loop import Loop
+from headway.sim.message_counts import check_job
 from headway.sim.network import Network
 from headway.sim.realism import IDEAL, Realism
 from headway.sim.result import Result
@@ -78,6 +79,8 @@ class Simulation:
         for job in scenario.jobs:
             hosts = placed[job.name]
             cluster = cluster_of(scenario, host_of=hosts) if fabric is None else cluster_on(fabric, hosts)
+            if execution is Execution.PIECES:
+                check_job(job, cluster)
             now = partial(self._cluster_now, cluster, hosts)
             plans = plan_sources(job, cluster, self.network, self._journal, cluster_now=now, seed=seed, costs=costs)
             self.jobs[job.name] = JobRun(job, hosts, cluster, plans, setting, self._job_ended)
