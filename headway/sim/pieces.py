@@ -18,6 +18,7 @@ from headway.collectives.pieces import Pieces, cut
 from headway.collectives.plan import Plan
 from headway.collectives.table import DOWN, UP, Table, window_messages
 from headway.lab.draws import mix
+from headway.sim.message_counts import check_count, message_count
 from headway.sim.network import Flow
 from headway.sim.pauses import Processor
 from headway.sim.running import Call, Running
@@ -34,6 +35,8 @@ def _tables(call: Call) -> tuple[Pieces, list[Table]]:
     kept = _kept.get(key)
     if kept is None:
         plan = call.plan
+        count = message_count(plan, call.collective, call.size_bytes, call.chunk_bytes)
+        check_count(count, f"{call.collective.value} of {call.size_bytes} bytes by {plan.name}")
         pieces = cut(plan, call.collective, call.size_bytes, call.element_bytes, call.chunk_bytes)
         tables = [Table(plan, rank, call.collective, pieces) for rank in range(plan.size)]
         if len(_kept) >= KEPT:
