@@ -36,6 +36,7 @@ PARTS: dict[str, str] = {
     "trace": "headway.cli.sim_trace:trace",
     "sweep": "headway.cli.sim_sweep:sweep",
     "compare": "headway.cli.sim_compare:compare",
+    "flows": "headway.cli.sim_flows:flows",
 }
 """Other verbs: the module and the function in it."""
 
