@@ -52,7 +52,7 @@ def job_result(
                     plan=plan,
                     start_s=max(marks[place] for marks in among),
                     end_s=max(marks[place + 1] for marks in among),
-                    limit_s=limits_s[place],
+                    free_limit_s=limits_s[place],
                 )
             )
     return JobResult(job.name, tuple(hosts), tuple(iterations), tuple(operations))
@@ -76,8 +76,8 @@ def to_json(scenario: str, backend: str, jobs: Mapping[str, JobResult]) -> str:
 
 
 def sentence(job: JobResult) -> str:
-    """One line for people."""
-    times_s = sorted(iteration.duration_s for iteration in job.iterations)
+    """One line for people; times are the pace of iterations (`JobResult.paces_s`)."""
+    times_s = sorted(job.paces_s)
     if not times_s:
         return f"job {job.name}: no iteration ended"
     middle, late = percentile(times_s, 50), percentile(times_s, 99)

@@ -27,8 +27,7 @@ def row_values(scenario: Scenario, result: Result, *, seed: int) -> Json:
     """What a row says of a run, as JSON (docs/sim-sweep.md): per job its times, and what the whole run cost."""
     limits = event_limits_s(scenario, result, seed=seed)
     jobs: dict[str, JsonValue] = {}
-    for summary, job in zip(job_summaries(result), result.jobs.values(), strict=True):
-        busy_s = sum(each.duration_s for each in job.operations)
+    for summary, job in zip(job_summaries(result, limits), result.jobs.values(), strict=True):
         jobs[summary.name] = {
             "iterations": summary.iterations,
             "mean_s": summary.mean_s,
@@ -36,8 +35,8 @@ def row_values(scenario: Scenario, result: Result, *, seed: int) -> Json:
             "p99_s": summary.p99_s,
             "algbw_Bps": summary.algbw_Bps,
             "limit_Bps": _limit_Bps(job, sum(limits[summary.name])),
-            "limit": sum(limits[summary.name]) / busy_s if busy_s > 0 else None,
-            "free_limit": summary.limit,
+            "limit": summary.limit,
+            "free_limit": summary.free_limit,
             "switches": switches(job),
             "plan": summary.plans[-1] if summary.plans else "",
         }
@@ -48,6 +47,7 @@ def row_values(scenario: Scenario, result: Result, *, seed: int) -> Json:
         "events": result.events,
         "busiest": busiest[0].name if busiest else "",
         "busiest_used": busiest[0].used if busiest else 0.0,
+        "busiest_taken": busiest[0].taken if busiest else 0.0,
     }
 
 

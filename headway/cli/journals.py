@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from headway.decide.journal_file import JournalFile, read_journal
@@ -31,6 +31,29 @@ def write_text(path: Path, content: str) -> None:
         path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write it: {error.strerror}", where=str(path)) from None
+
+
+def write_all(contents: Iterable[tuple[Path | None, Callable[[], str]]]) -> None:
+    """Write the files that have a path, each whether or not another can be written. UsageError names what cannot."""
+    failed: list[UsageError] = []
+    for path, content in contents:
+        try:
+            if path is not None:
+                write_text(path, content())
+        except UsageError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0] if len(failed) == 1 else UsageError("; ".join(map(str, failed)))
+
+
+def check_writable(*paths: Path | None) -> None:
+    """UsageError now, rather than after minutes; the files are there afterwards."""
+    for path in paths:
+        try:
+            if path is not None:
+                path.open("a").close()
+        except OSError as error:
+            raise UsageError(f"cannot write it: {error.strerror}", where=str(path)) from None
 
 
 def _labels(paths: Sequence[Path]) -> list[str]:

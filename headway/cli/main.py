@@ -70,9 +70,9 @@ def application(verbs: Sequence[str] = tuple(VERBS)) -> typer.Typer:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    asked = [verb for verb in arguments[:1] if verb in VERBS]
-    app = application(asked) if asked or list(arguments) == ["--version"] else application()
     try:
+        asked = [verb for verb in arguments[:1] if verb in VERBS]
+        app = application(asked) if asked or list(arguments) == ["--version"] else application()
         app(args=_spelled_out(arguments), prog_name="headway")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -82,6 +82,9 @@ def run(arguments: Sequence[str]) -> int:
     except HeadwayError as error:
         print(f"headway: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # while a verb's modules are imported; inside of a verb it is an exit with 130
+        print("headway: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         # The reader of our output has gone (head, less): nothing is wrong, and nothing more may be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,16 +7,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from headway.cli.journals import write_text
+from headway.cli.journals import check_writable, write_all
+from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import format_rate, format_time, parse_bytes, parse_time
 from headway.collectives.candidates import POLICIES
 from headway.decide.journal import to_line
@@ -26,7 +25,9 @@ from headway.lab.scenario import Scenario
 from headway.report.sim_page import render_run
 from headway.report.sim_summary import JobSummary, LinkSummary, job_summaries, link_summaries, result_json
 from headway.report.sim_trace import TraceRecorder
+from headway.report.words import counted
 from headway.sim.collective import Execution
+from headway.sim.event_limits import event_limits_s, free_limits_s
 from headway.sim.formats.astra_network import fabric_of, read_network
 from headway.sim.realism import IDEAL, LAB, Realism, SlowStart
 from headway.sim.run import Simulation, with_default_job
@@ -106,26 +107,32 @@ def run(
     simulation = Simulation(chosen, execution=how, costs=costs, realism=added, seed=seed, fabric=fabric, spans=recorder)
     if recorder is not None:
         recorder.network = simulation.network
-    _check_writable(path for path in (journal, trace, json_file, page) if path is not None)
+    check_writable(journal, trace, json_file, page)
     begun = time.perf_counter()
     with _Progress(simulation), _Interruptible(simulation) as interruption:
         simulation.run(until_s)
     took_s = time.perf_counter() - begun
     result = simulation.result()
-    if journal is not None:
-        write_text(journal, "".join(f"{to_line(record)}\n" for record in result.records))
-    if json_file is not None:
-        write_text(json_file, result_json(result))
-    if recorder is not None and trace is not None:
-        write_text(trace, recorder.trace_json(result))
-    hosts = len(simulation.network.fabric.hosts)
-    lead = f"{hosts} hosts, {len(chosen.jobs)} job{'s' * (len(chosen.jobs) != 1)}, {how.value}"
-    if recorder is not None and page is not None:
-        write_text(page, render_run(result, recorder.spans, recorder.used(), title=chosen.name, lead=lead))
+    limits_s = event_limits_s(chosen, result, seed=seed) if fabric is None else free_limits_s(result)
+    hosts = counted(len(simulation.network.fabric.hosts), "host")
+    lead = f"{hosts}, {counted(len(chosen.jobs), 'job')}, {how.value}"
     print(f"{chosen.name}: {lead}")
-    _print_jobs(job_summaries(result))
+    _print_jobs(job_summaries(result, limits_s))
     _print_links(link_summaries(result))
-    print(f"{result.end_s:.4g} s of network, {result.events} events, simulated in {format_time(took_s)}")
+    print(f"{result.end_s:.4g} s of network, {result.events} events, simulated in {format_time(took_s)}", flush=True)
+
+    def drawn() -> str:
+        assert recorder is not None
+        return render_run(result, limits_s, recorder.spans, recorder.used(), title=chosen.name, lead=lead)
+
+    write_all(
+        (
+            (journal, lambda: "".join(f"{to_line(record)}\n" for record in result.records)),
+            (json_file, lambda: result_json(result, limits_s)),
+            (trace, lambda: recorder.trace_json(result) if recorder is not None else ""),
+            (page, drawn),
+        )
+    )
     if interruption.happened:
         print("headway: interrupted; above is what had ended", file=sys.stderr)
         raise typer.Exit(130)
@@ -138,15 +145,6 @@ def _realism(name: str, incast: float | None, *, slow_start: bool) -> Realism:
     if incast is not None:
         chosen = replace(chosen, incast=incast)
     return replace(chosen, slow_start=SlowStart()) if slow_start else chosen
-
-
-def _check_writable(paths: Iterable[Path]) -> None:
-    """UsageError now, rather than after minutes."""
-    for path in paths:
-        try:
-            path.open("a").close()
-        except OSError as error:
-            raise UsageError(f"cannot write it: {error.strerror}", where=str(path)) from None
 
 
 class _Interruptible:
@@ -206,6 +204,8 @@ def _with_jobs(scenario: Scenario, size: str | None, iterations: int | None, pol
         hint = f"one of {', '.join((*POLICIES, 'clairvoyant'))}"
         raise UsageError(f"{policy!r} is no policy", where="--policy", hint=hint)
     size_bytes = parse_bytes(size if size is not None else SIZE, where="--size")
+    if size_bytes <= 0:
+        raise UsageError("must be above 0", where="--size")
     return with_default_job(
         scenario, size_bytes=size_bytes, iterations=iterations or ITERATIONS, policy=policy or POLICY
     )
@@ -225,7 +225,7 @@ def _execution(name: str | None, scenario: Scenario) -> Execution:
 
 
 def _print_jobs(jobs: list[JobSummary]) -> None:
-    table = _table("job", "ranks", "iterations", "mean", "p50", "p99", "algbw MB/s", "limit %", "plans")
+    table = _columns("job", "ranks", "iterations", "mean", "p50", "p99", "algbw MB/s", "limit %", "plans")
     for job in jobs:
         plans = ", ".join(job.plans[:2]) + (f" and {len(job.plans) - 2} more" if len(job.plans) > 2 else "")
         table.add_row(
@@ -237,32 +237,24 @@ def _print_jobs(jobs: list[JobSummary]) -> None:
             f"{100 * job.limit:.1f}" if job.limit is not None else "-",
             plans or "-",
         )
-    _print_table(table)
+    print_table(table, plain_width=PLAIN_WIDTH)
 
 
 def _print_links(links: list[LinkSummary]) -> None:
-    table = _table("busiest links", "rate", "in use %")
+    table = _columns("busiest links", "rate", "events took %", "in use %")
     for link in links[:SHOWN_LINKS]:
-        table.add_row(link.name, format_rate(link.capacity_Bps), f"{100 * link.used:.1f}")
+        taken = f"{100 * link.taken:.1f}" if link.taken else "-"
+        table.add_row(link.name, format_rate(link.capacity_Bps), taken, f"{100 * link.used:.1f}")
     if links:
-        _print_table(table)
+        print_table(table, plain_width=PLAIN_WIDTH)
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+def _columns(first: str, *others: str) -> Table:
+    table = plain_table()
     table.add_column(first, no_wrap=True)
     for name in others:
         table.add_column(name, justify="left" if name == "plans" else "right", no_wrap=name != "plans")
     return table
-
-
-def _print_table(table: Table) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH, highlight=False)
-    with console.capture() as captured:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 for verb, place in PARTS.items():

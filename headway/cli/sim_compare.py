@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from headway.cli.journals import write_text
-from headway.cluster.units import format_bytes, format_time, parse_bytes
+from headway.cli.journals import check_writable, write_text
+from headway.cli.tables import plain_table, print_table
+from headway.cluster.units import format_time, parse_bytes
 from headway.collectives.plan import Collective
 from headway.errors import UsageError
 from headway.lab.files import load_scenario
+from headway.report.words import counted, size_in_words
 from headway.sim.collective import Execution
 from headway.sim.compare import CHOSEN, ONLY_ALL_REDUCE, PLANS, Compared, check_asked
 from headway.sim.compare import compare as compared
@@ -42,6 +43,7 @@ def compare(
     sizes_bytes = [parse_bytes(size, where="--sizes") for size in sizes.split(",")]
     if min(sizes_bytes) <= 0:
         raise UsageError("must be above 0", where="--sizes")
+    check_writable(json_file)
     rows: list[Compared] = []
     for scenario in [load_scenario(name) for name in scenarios]:
         hosts = len(scenario.host_names)
@@ -49,9 +51,8 @@ def compare(
             raise UsageError(f"must divide by the {hosts} ranks of {scenario.name}", where="--sizes")
         mine = list(compared(scenario, asked, collective, sizes_bytes, execution=execution))
         words = "; ".join(e.what(name) for e in scenario.events for name in scenario.targets_of(e)) or "idle"
-        print(f"{scenario.name}: {hosts} hosts, {collective.value}, {execution.value}; {words}")
-        console = Console(highlight=False)
-        (console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False)).print(table(mine))
+        print(f"{scenario.name}: {counted(hosts, 'host')}, {collective.value}, {execution.value}; {words}")
+        print_table(table(mine), plain_width=PLAIN_WIDTH)
         rows += mine
     if json_file is not None:
         write_text(json_file, comparison_json(rows, collective, execution))
@@ -59,7 +60,7 @@ def compare(
 
 def table(rows: Sequence[Compared]) -> Table:
     """One line per plan, in groups of one size; the fastest simulated plan of a group has a star."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    made = plain_table()
     made.add_column("size", justify="right", no_wrap=True)
     made.add_column("", no_wrap=True)
     made.add_column("plan")
@@ -72,13 +73,13 @@ def table(rows: Sequence[Compared]) -> Table:
         if fresh and before is not None:
             made.add_row()
         made.add_row(
-            _size(row.size_bytes) if fresh else "",
+            size_in_words(row.size_bytes) if fresh else "",
             "*" if row.best else "",
             row.plan if row.asked not in CHOSEN else f"{row.asked}: {row.plan}",
             format_time(row.predicted_s),
             format_time(row.simulated_s),
-            f"{row.algbw_Bps / 1e6:.2f}",
-            f"{100 * row.limit:.1f}",
+            f"{row.algbw_Bps / 1e6:.2f}" if row.algbw_Bps is not None else "-",
+            f"{100 * row.limit:.1f}" if row.limit is not None else "-",
             row.bottleneck,
             row.busiest,
         )
@@ -89,14 +90,6 @@ def comparison_json(rows: Sequence[Compared], collective: Collective, execution:
     """All of it for programs: seconds, bytes, bytes per second."""
     found = [{**asdict(row), "algbw_Bps": row.algbw_Bps, "limit": row.limit} for row in rows]
     return json.dumps({"collective": collective.value, "execution": execution.value, "rows": found}, indent=1)
-
-
-def _size(size_bytes: int) -> str:
-    """As people typed it: 16MB is shown as 16 MB, 16MiB as 16 MiB."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size_bytes >= factor and round(float(f"{size_bytes / factor:g}") * factor) == size_bytes:
-            return f"{size_bytes / factor:g} {unit}"
-    return format_bytes(size_bytes)
 
 
 def _names(given: str) -> list[str]:

@@ -12,6 +12,8 @@ from pydantic import JsonValue
 from rich.console import Console
 from rich.table import Table
 
+from headway.cli.journals import check_writable, write_text
+from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import format_time, parse_time
 from headway.errors import UsageError
 from headway.sim.cells import Row
@@ -41,15 +43,17 @@ def sweep(
     from headway.bench.pool import ROWS, run_cells
     from headway.bench.progress import Shown
     from headway.bench.sim_cell import run_cell
+    from headway.report.words import counted
     from headway.sim.sweep import load_sweep
 
     if ray is not None and (jobs is not None or limit is not None):
         raise UsageError("is for local processes, not for Ray", where="--jobs" if jobs is not None else "--limit")
     found = load_sweep(file)
     axes = ", ".join(f"{axis.name} ({len(axis.values)})" for axis in found.axes)
-    print(f"{found.name}: {len(found.cells)} cells over {axes}", flush=True)
+    print(f"{found.name}: {counted(len(found.cells), 'cell')} over {axes}", flush=True)
     if check:
         return
+    check_writable(page)
     rows = run_cells(
         found.cells,
         run_cell,
@@ -60,11 +64,9 @@ def sweep(
         limit_s=parse_time(limit, where="--limit") if limit is not None else None,
     )
     names = [axis.name for axis in found.axes]
-    console = Console(highlight=False)
-    (console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False)).print(table(rows, names))
-    print(f"{len(rows)} rows are in {out / ROWS}")
+    print_table(table(rows, names), plain_width=PLAIN_WIDTH)
+    print(f"{counted(len(rows), 'row')} in {out / ROWS}", flush=True)
     if page is not None:
-        from headway.cli.journals import write_text
         from headway.report.sweep_page import render_sweep
 
         write_text(page, render_sweep(rows, title=found.name))
@@ -92,7 +94,7 @@ def table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
     """A line for each job of each row."""
     from headway.sim.sweep import label
 
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    made = plain_table()
     for name in axes:
         made.add_column(name)
     made.add_column("job")

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headway.cluster.units import format_bytes, format_rate, format_time
+from headway.cluster.units import format_rate, format_time
 from headway.decide.journal import DecisionRecord, FailureRecord, FindingRecord, OptionRecord
 from headway.report.figures import Reaction, Summary, false_findings, reactions, summarise
 from headway.report.interleaving import interleaving
 from headway.report.runs import Run, Span
+from headway.report.words import counted, size_in_words
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 LIMIT_NOTE = (
@@ -98,17 +99,13 @@ def _percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _setting(run: Run) -> list[str]:
     lines: list[str] = []
     if run.start is not None:
         hosts = len(dict.fromkeys(run.start.hosts)) or run.start.world_size
-        sentence = f"Group {run.group}: {_count(run.start.world_size, 'rank')} on {_count(hosts, 'host')}"
+        sentence = f"Group {run.group}: {counted(run.start.world_size, 'rank')} on {counted(hosts, 'host')}"
         racks = len(dict.fromkeys(run.start.racks))
-        sentence += f" in {_count(racks, 'rack')}" if racks > 1 else ""
+        sentence += f" in {counted(racks, 'rack')}" if racks > 1 else ""
         lines.append(f"{sentence}, policy {run.start.policy}, starting with the plan {run.first_plan or 'unknown'}.")
         if run.start.settings:
             lines.append("Settings: " + ", ".join(f"{k}={v}" for k, v in sorted(run.start.settings.items())) + ".")
@@ -117,9 +114,11 @@ def _setting(run: Run) -> list[str]:
     main = run.main_operations()
     if main:
         sizes = sorted({o.size_bytes for o in main})
-        size = format_bytes(sizes[0]) if len(sizes) == 1 else f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
+        size = (
+            size_in_words(sizes[0]) if len(sizes) == 1 else f"{size_in_words(sizes[0])} to {size_in_words(sizes[-1])}"
+        )
         lines.append(
-            f"{_count(len(run.operations), 'operation')} in {run.end_s:.1f} s; "
+            f"{counted(len(run.operations), 'operation')} in {run.end_s:.1f} s; "
             f"the figures below are of {len(main)} x {main[0].collective} of {size} as rank {main[0].rank} saw them."
         )
     else:
@@ -138,7 +137,7 @@ def _moments(run: Run) -> Iterator[Moment]:
         yield Moment(time_s, run.operation_at(time_s), "failure", _failure(run, failure))
     for dropped in run.dropped:
         time_s = dropped.t_s - run.zero_s
-        text = f"{_count(dropped.count, 'record')} before this point are missing from the journal: {dropped.what}."
+        text = f"{counted(dropped.count, 'record')} before this point are missing from the journal: {dropped.what}."
         yield Moment(time_s, run.operation_at(time_s), "dropped", text)
     yield from _decisions(run)
 
@@ -156,6 +155,7 @@ def _on(run: Run, rank: int) -> str:
 
 def _decisions(run: Run) -> Iterator[Moment]:
     seen: dict[str, FindingRecord] = {}
+    seen_under: dict[str, str] = {}
     held: list[DecisionRecord] = []
     trial: DecisionRecord | None = None
     on_trial, epoch_from = False, 0
@@ -163,8 +163,9 @@ def _decisions(run: Run) -> Iterator[Moment]:
         now_s = decision.t_s - run.zero_s
         found = {f.link: f for f in decision.findings}
         news = [_finding(f) for link, f in found.items() if _changed(seen.get(link), f)]
-        gone = [f"The {link} is free again." for link in seen if link not in found]
+        gone = [_gone(link, seen_under[link], decision.plan_before) for link in seen if link not in found]
         seen = found
+        seen_under |= dict.fromkeys(found, decision.plan_before)
         quiet = decision.action == "hold" and not news and not gone and not decision.reroutes
         # Epochs of small operations or of another collective alone: their figures do not compare with the others'.
         aside = decision.action == "hold" and not run.has_main(epoch_from, decision.from_operation)
@@ -203,13 +204,19 @@ def _finding(finding: FindingRecord) -> str:
     left = finding.capacity_Bps / finding.baseline_Bps if finding.baseline_Bps > 0 else 0.0
     return (
         f"The {finding.link} gives {format_rate(finding.capacity_Bps)}, {_percent(left)} of its usual "
-        f"{format_rate(finding.baseline_Bps)} ({finding.pattern}, seen in {_count(finding.samples, 'flow sample')})."
+        f"{format_rate(finding.baseline_Bps)} ({finding.pattern}, seen in {counted(finding.samples, 'flow sample')})."
     )
+
+
+def _gone(link: str, under: str, now: str) -> str:
+    """A finding that is not there any more: that need not mean that the link is free."""
+    text = f"The {link} is not seen congested any more"
+    return f"{text}; the plan is now {now}, which may use it less than {under} did." if now != under else f"{text}."
 
 
 def _hold(run: Run, held: list[DecisionRecord]) -> Moment:
     first, last = held[0], held[-1]
-    sentence = f"Held {first.plan_after or 'the plan'} for {_count(len(held), 'epoch')}: {_end(last.reason)}"
+    sentence = f"Held {first.plan_after or 'the plan'} for {counted(len(held), 'epoch')}: {_end(last.reason)}"
     measured = [d.measured_s for d in held if d.measured_s is not None]
     if measured:
         mean_s = sum(measured) / len(measured)
@@ -319,7 +326,7 @@ def _verdict(run: Run, reaction: Reaction) -> str:
         text += " No other plan was kept while it lasted."
     else:
         between = reaction.better_after_operations or 0
-        text += f" The better plan was in force after {reaction.reaction_s:.1f} s ({_count(between, 'operation')})"
+        text += f" The better plan was in force after {reaction.reaction_s:.1f} s ({counted(between, 'operation')})"
         text += f"; its trial was based on {_grounds(reaction)}." if reaction.better_grounds else "."
     if reaction.recovery_s is not None:
         text += f" Back on the idle plan {reaction.recovery_s:.1f} s after its end."
@@ -339,7 +346,7 @@ def _blame(reaction: Reaction) -> str:
             f"wrong: {', '.join(wrong)}."
         )
     text = f"detected after {reaction.detection_s:.1f} s. "
-    text += f"{_count(len(right) + len(wrong), 'link')} named while it lasted: {len(right)} right "
+    text += f"{counted(len(right) + len(wrong), 'link')} named while it lasted: {len(right)} right "
     text += f"({', '.join(right)}; first after {reaction.named_right_s - reaction.span.begin_s:.1f} s), "
     return text + f"{len(wrong)} wrong" + (f" ({', '.join(wrong)})." if wrong else ".")
 
@@ -365,7 +372,7 @@ def _closing(run: Run, figures: Summary) -> list[str]:
         opening = f"Congested for {lasted} ({_percent(figures.congested_s / figures.total_s)}), as {source}"
     else:
         opening = f"No congestion was found in {figures.total_s:.1f} s"
-    lines = [f"{opening}; {_count(figures.switches, 'change')} of plan."]
+    lines = [f"{opening}; {counted(figures.switches, 'change')} of plan."]
     if run.events and run.decisions:
         false = false_findings(run)
         named = ", ".join(f"{f.name} at {f.begin_s:.1f} s" for f in false)
@@ -374,14 +381,14 @@ def _closing(run: Run, figures: Summary) -> list[str]:
         when = " before congestion" if run.congested() else ""
         lines.append(f"algbw{when}: {rate_MB(figures.before_Bps)} (median).")
     if figures.old_plan_Bps is not None:
-        count = _count(figures.old_plan_operations, "operation")
+        count = counted(figures.old_plan_operations, "operation")
         text = f"Under congestion: {rate_MB(figures.old_plan_Bps)} with the idle plan ({count})"
         if figures.new_plan_Bps is not None and figures.gain is not None:
             gain = f"({figures.new_plan_operations}): {figures.gain * 100:+.0f} %"
             text += f", {rate_MB(figures.new_plan_Bps)} with the chosen one {gain}"
         lines.append(text + ".")
     elif figures.new_plan_Bps is not None:
-        count = _count(figures.new_plan_operations, "operation")
+        count = counted(figures.new_plan_operations, "operation")
         lines.append(f"Under congestion: {rate_MB(figures.new_plan_Bps)} with the chosen plan ({count}).")
     if figures.after_Bps is not None:
         lines.append(f"After it: {rate_MB(figures.after_Bps)}.")
@@ -390,5 +397,5 @@ def _closing(run: Run, figures: Summary) -> list[str]:
         when = "under congestion it" if under else "it"
         lines.append(f"Distance to the limit (estimate): {when} reached {_percent(figures.limit_share)}. {LIMIT_NOTE}")
     if run.failures:
-        lines.append(f"{_count(len(run.failures), 'failure')} recorded.")
+        lines.append(f"{counted(len(run.failures), 'failure')} recorded.")
     return [*lines, *map(interleaving, run.interleaved)]

@@ -36,10 +36,11 @@ class Lane:
 
 @dataclass(frozen=True)
 class LinkLane:
-    """One link: (begin, end, part in use) in order of time."""
+    """One link: (begin, end, part in use) in order of time; `used` is the part of the whole run."""
 
     label: str
     stretches: tuple[tuple[float, float, float], ...]
+    used: float
 
 
 def draw_gantt(
@@ -98,8 +99,7 @@ def draw_links(
             with svg.inside("g", class_="tip", data_tip=tip):
                 wide = max(0.3, x(end) - x(begin) + 0.15)
                 svg.add("rect", class_="used", x=x(begin), y=y + height_of - tall, width=wide, height=tall)
-        whole = sum((end - begin) * part for begin, end, part in lane.stretches) / x.high
-        svg.text(right + 8, y + height_of - 8, f"{whole:.0%}", class_="small")
+        svg.text(right + 8, y + height_of - 8, f"{lane.used:.0%}", class_="small")
     if window is not None and window != (0.0, end_s):
         frame = {"x": x(window[0]), "width": max(2.0, x(window[1]) - x(window[0]))}
         svg.add("rect", class_="window", y=top - 4, height=bottom - top + 4, **frame)

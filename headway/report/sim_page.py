@@ -11,7 +11,7 @@ from headway.cluster.units import format_rate, format_time
 from headway.decide.journal import EventRecord
 from headway.report.chart import Shade
 from headway.report.gantt import Block, Lane, LinkLane, draw_gantt, draw_links
-from headway.report.sim_summary import job_summaries, link_summaries
+from headway.report.sim_summary import Limits, job_summaries, link_summaries
 from headway.report.sim_trace import BusySpan
 from headway.report.sweep_page import fill_page
 from headway.sim.result import Result
@@ -24,14 +24,16 @@ SHOWN_ITERATIONS = 20
 NAMED_EVENTS = 3
 
 _FOOT = (
-    "Times are seconds of the simulated clock. A link's use counts payload, of jobs and of TCP load, against its "
-    "capacity as built; UDP load takes capacity and is not in it. algbw is bytes of all vectors over the time of all "
-    "collectives; 1 MB = 1e6 bytes. The limit is the least time on free links."
+    "Times are seconds of the simulated clock; mean, p50 and p99 are the pace of iterations, from the last end of one "
+    "to that of the next. A link's use counts payload, of jobs and of TCP load, against what other rates and UDP load "
+    "left of the link. algbw is bytes of all vectors over the time of all collectives; 1 MB = 1e6 bytes. The limit is "
+    "the least time with what other rates and UDP load left of the links during a whole operation."
 )
 
 
 def render_run(
     result: Result,
+    limits_s: Limits,
     spans: Sequence[BusySpan],
     used: Sequence[tuple[str, Sequence[tuple[float, float, float]]]],
     *,
@@ -42,6 +44,7 @@ def render_run(
 
     Args:
         result: of the run.
+        limits_s: of its operations.
         spans: what ranks did (`TraceRecorder.spans`).
         used: the busiest links over time (`TraceRecorder.used`).
         title, lead: the page's title and the line below it.
@@ -49,7 +52,7 @@ def render_run(
     shades = event_shades(result)
     window = window_of(result, shades)
     lanes = lanes_of(result, spans)
-    parts = ["<h2>Jobs</h2>", _jobs(result)]
+    parts = ["<h2>Jobs</h2>", _jobs(result, limits_s)]
     if lanes:
         whole = window == (0.0, result.end_s)
         about = "" if whole else f" Shown: {window[0]:.4g} s to {window[1]:.4g} s of {result.end_s:.4g} s."
@@ -60,13 +63,15 @@ def render_run(
             f'<p class="note">A lane is {who}. {escape(_shaded(shades))}{about}</p>',
             f'<div class="card wide">{draw_gantt(lanes, shades, begin_s=window[0], end_s=window[1])}</div>',
         ]
-    links = [LinkLane(name, tuple(stretches)) for name, stretches in used[:SHOWN_LINKS]]
+    over_time = dict(used)
+    busiest = [link for link in link_summaries(result)[:SHOWN_LINKS] if link.name in over_time]
+    links = [LinkLane(link.name, tuple(over_time[link.name]), link.used) for link in busiest]
     if links:
         picture = draw_links(links, shades, end_s=result.end_s, window=window if lanes else None)
         framed = "" if window == (0.0, result.end_s) else " The frame is the time of the picture above."
         parts += [
             "<h2>The busiest links</h2>",
-            f'<p class="note">Part of each link\'s capacity in use; at the right the mean.{framed}</p>',
+            f'<p class="note">Part in use of what events left of each link; at the right the mean.{framed}</p>',
             f'<div class="card wide">{picture}</div>',
         ]
     parts.append(_links(result))
@@ -97,7 +102,7 @@ def event_shades(result: Result) -> list[Shade]:
 
 def window_of(result: Result, shades: Sequence[Shade]) -> tuple[float, float]:
     """What the lanes show: all, or so long that single iterations can be told apart, around the first event's begin."""
-    typical = [median(i.duration_s for i in job.iterations) for job in result.jobs.values() if job.iterations]
+    typical = [median(job.paces_s) for job in result.jobs.values() if job.iterations]
     if not typical:
         return 0.0, result.end_s
     wide_s = SHOWN_ITERATIONS * median(typical)
@@ -123,9 +128,9 @@ def lanes_of(result: Result, spans: Sequence[BusySpan]) -> list[Lane]:
     return [Lane(*chosen[key], tuple(found)) for key, found in blocks.items()]
 
 
-def _jobs(result: Result) -> str:
+def _jobs(result: Result, limits_s: Limits) -> str:
     lines = []
-    for job in job_summaries(result):
+    for job in job_summaries(result, limits_s):
         times = (format_time(t) if t is not None else "–" for t in (job.mean_s, job.p50_s, job.p99_s))
         cells = [
             str(job.ranks),
@@ -144,11 +149,12 @@ def _links(result: Result) -> str:
     lines = [
         f"<tr><td>{escape(link.name)}</td>"
         f'<td class="n">{format_rate(link.capacity_Bps)}</td>'
+        f'<td class="n">{f"{100 * link.taken:.1f}" if link.taken else "–"}</td>'
         f'<td class="n">{link.carried_bytes / 1e6:.1f}</td>'
         f'<td class="n">{100 * link.used:.1f}</td></tr>'
         for link in link_summaries(result)[:SHOWN_LINKS]
     ]
-    names = ("capacity", "carried MB", "in use %")
+    names = ("capacity", "events took %", "carried MB", "in use %")
     return _table(("link", *names), set(names), lines) if lines else ""
 
 

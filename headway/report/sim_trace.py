@@ -1,8 +1,8 @@
 """A simulated run as Chrome trace JSON, which Perfetto and chrome://tracing open.
 
 One process per job, one thread per rank, with spans of computing and communicating; one process "network" with the
-scenario's events as spans and the utilisation of each link as a counter, in percent of its capacity as built: the mean
-since the point before. Times are microseconds of the simulated clock.
+scenario's events as spans and the utilisation of each link as a counter, in percent of what other rates and UDP load
+left of it since the point before. Times are microseconds of the simulated clock.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ class BusySpan:
     end_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """What links had carried by `now_s`, and could have: the second only of links whose capacity has changed."""
+
+    now_s: float
+    carried_bytes: tuple[float, ...]
+    room_bytes: Mapping[int, float]
+
+
 @dataclass
 class TraceRecorder:
     """Collects what a trace shows, beside the result. Implements `SpanSink`.
@@ -45,7 +54,7 @@ class TraceRecorder:
 
     network: Network | None = None
     _spans: list[BusySpan] = field(default_factory=list)
-    _points: list[tuple[float, tuple[float, ...]]] = field(default_factory=list)
+    _points: list[_Point] = field(default_factory=list)
     _least_s: float = 0.0
 
     def span(self, job: str, rank: int, kind: str, begin_s: float, end_s: float) -> None:
@@ -60,33 +69,40 @@ class TraceRecorder:
         return self._spans
 
     def used(self, most_links: int = MOST_LINKS) -> list[tuple[str, list[tuple[float, float, float]]]]:
-        """The busiest links, busiest first: (name, stretches of (begin, end, part of its capacity in use))."""
+        """The busiest links, busiest first: (name, stretches of (begin, end, part of what it could carry in use))."""
         if self.network is None or not self._points:
             return []
-        links, last = self.network.fabric.links, self._points[-1][1]
+        links, last = self.network.fabric.links, self._points[-1]
         total = {
-            i: last[i] / link.capacity_Bps for i, link in enumerate(links) if last[i] > 0 and link.capacity_Bps > 0
+            i: last.carried_bytes[i] / room
+            for i in range(len(links))
+            if last.carried_bytes[i] > 0 and (room := self._room_bytes(last, i)) > 0
         }
         found = []
         for index in sorted(total, key=lambda i: -total[i])[:most_links]:
-            before_s, before, stretches = 0.0, 0.0, []
-            for now_s, carried in self._points:
-                part = (carried[index] - before) / (now_s - before_s) / links[index].capacity_Bps
-                stretches.append((before_s, now_s, part))
-                before_s, before = now_s, carried[index]
+            before_s, before_carried, before_room, stretches = 0.0, 0.0, 0.0, []
+            for point in self._points:
+                carried, room = point.carried_bytes[index], self._room_bytes(point, index)
+                part = (carried - before_carried) / (room - before_room) if room > before_room else 0.0
+                stretches.append((before_s, point.now_s, part))
+                before_s, before_carried, before_room = point.now_s, carried, room
             found.append((links[index].name, stretches))
         return found
 
+    def _room_bytes(self, point: _Point, link: int) -> float:
+        assert self.network is not None
+        return point.room_bytes.get(link, self.network.fabric.links[link].capacity_Bps * point.now_s)
+
     def _sample(self, network: Network) -> None:
         now_s = network.loop.now_s
-        last_s = self._points[-1][0] if self._points else 0.0
+        last_s = self._points[-1].now_s if self._points else 0.0
         if now_s <= last_s or now_s - last_s < self._least_s:
             return
         carried = tuple(network.carried_bytes(link) for link in range(len(network.fabric.links)))
-        self._points.append((now_s, carried))
+        self._points.append(_Point(now_s, carried, {link: network.room_bytes(link) for link in network.changed_links}))
         if len(self._points) > MOST_POINTS:
             self._points = self._points[1::2]
-            self._least_s = 2 * self._points[-1][0] / MOST_POINTS
+            self._least_s = 2 * self._points[-1].now_s / MOST_POINTS
 
     def trace_json(self, result: Result) -> str:
         """All as one trace; see the module's docstring for what is where."""

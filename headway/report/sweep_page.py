@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from headway import __version__
 from headway.report.chart import asset
 from headway.report.sweep_chart import Line, Panel, Point, draw_legend, draw_panel, highest
+from headway.report.words import counted
 from headway.sim.cells import Row
 from headway.sim.sweep import label
 
@@ -49,7 +50,7 @@ def render_sweep(rows: Sequence[Row], *, title: str) -> str:
     parts.append("<h2>Rows</h2>" + _table(rows))
     axes = ", ".join(f"{name} ({len(_places(rows, name))})" for name in _axes(rows))
     failed = len(rows) - len(good)
-    lead = f"{len(rows)} cells over {axes}." + (f" {failed} failed." if failed else "")
+    lead = f"{counted(len(rows), 'cell')} over {axes}." + (f" {failed} failed." if failed else "")
     return fill_page("\n".join(parts), title=title, lead=lead, foot=f"{_FOOT} Made by Headway {__version__}.")
 
 
@@ -168,7 +169,7 @@ def _pictures(rows: Sequence[Row], roles: Roles) -> list[str]:
 
 def _table(rows: Sequence[Row]) -> str:
     axes = _axes(rows)
-    head = "".join(f"<th>{escape(name)}</th>" for name in (*axes, "job"))
+    head = "".join(f"<th>{escape(name).replace('.', '.<wbr>')}</th>" for name in (*axes, "job"))
     columns = (
         "mean ms",
         "p50 ms",
@@ -200,7 +201,9 @@ def _table(rows: Sequence[Row]) -> str:
     left = len(lines) - MOST_TABLE_ROWS
     more = f'<p class="note">{left} more rows are in the file.</p>' if left > 0 else ""
     body = "".join(lines[:MOST_TABLE_ROWS])
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+    return (
+        f'<div class="wide"><table class="rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+    )
 
 
 def _number(value: JsonValue, factor: float) -> str:

@@ -61,14 +61,14 @@ class Compared:
     best: bool = False
 
     @property
-    def algbw_Bps(self) -> float:
-        """Bytes of the vector per second of the simulated operation."""
-        return self.size_bytes / self.simulated_s if self.simulated_s > 0 else float("inf")
+    def algbw_Bps(self) -> float | None:
+        """Bytes of the vector per second of the simulated operation; None where it took no time."""
+        return self.size_bytes / self.simulated_s if self.simulated_s > 0 else None
 
     @property
-    def limit(self) -> float:
-        """Least time as a part of the simulated one."""
-        return self.limit_s / self.simulated_s if self.simulated_s > 0 else 1.0
+    def limit(self) -> float | None:
+        """Least time as a part of the simulated one; None where no network is used."""
+        return self.limit_s / self.simulated_s if self.simulated_s > 0 and self.limit_s > 0 else None
 
 
 def check_asked(asked: Sequence[str], collective: Collective) -> None:

@@ -10,7 +10,7 @@ from headway.lab.placement import place
 from headway.lab.scenario import LoadEvent, Scenario
 from headway.lab.steps import Step, steps
 from headway.sim.job_run import phase_limit_s
-from headway.sim.result import OperationResult, Result
+from headway.sim.result import Result
 from headway.sim.topologies import cluster_of
 
 
@@ -25,23 +25,37 @@ def event_limits_s(scenario: Scenario, result: Result, *, seed: int = 0) -> Mapp
         scenario: as it was run, with its own network.
         result: of the run. seed: of the run.
     """
-    spans = _spans(scenario, result.end_s)
+    spans = sorted(_spans(scenario, result.end_s), key=lambda span: span[0].at_s)
     placed = place(scenario, seed=seed)
     known: dict[tuple[str, int, tuple[str, ...]], float] = {}
     limits: dict[str, list[float]] = {}
     for job in scenario.jobs:
         phases = [index for index, phase in enumerate(job.loop) if phase.kind != "compute"]
-        limits[job.name] = []
-        for operation in result.jobs[job.name].operations:
+        operations = result.jobs[job.name].operations
+        limits[job.name] = [0.0] * len(operations)
+        open_: list[tuple[Step, float]] = []
+        coming = iter(spans)
+        following = next(coming, None)
+        for number in sorted(range(len(operations)), key=lambda each: operations[each].start_s):
+            operation = operations[number]
+            while following is not None and following[0].at_s <= operation.start_s:
+                open_.append(following)
+                following = next(coming, None)
+            open_ = [span for span in open_ if span[1] >= operation.start_s]
             index = phases[operation.number % len(phases)]
-            holding = [span for span in spans if _covers(span, operation)]
+            holding = [span for span in open_ if operation.end_s <= span[1]]
             key = (job.name, index, tuple(step.key for step, _ in holding))
             if key not in known:
                 effects = [_certain(step.effects) for step, _ in holding]
                 cluster = cluster_of(scenario, host_of=placed[job.name], in_force=effects)
                 known[key] = phase_limit_s(job.loop[index], cluster)
-            limits[job.name].append(known[key])
+            limits[job.name][number] = known[key]
     return limits
+
+
+def free_limits_s(result: Result) -> Mapping[str, Sequence[float]]:
+    """The same without events, from the result alone: for a network that the scenario does not describe."""
+    return {name: [each.free_limit_s for each in job.operations] for name, job in result.jobs.items()}
 
 
 def _spans(scenario: Scenario, end_s: float) -> list[tuple[Step, float]]:
@@ -54,10 +68,6 @@ def _spans(scenario: Scenario, end_s: float) -> list[tuple[Step, float]]:
         else:
             spans.append((open_.pop(step.key), step.at_s))
     return spans + [(step, float("inf")) for step in open_.values()]
-
-
-def _covers(span: tuple[Step, float], operation: OperationResult) -> bool:
-    return span[0].at_s <= operation.start_s and operation.end_s <= span[1]
 
 
 def _certain(effects: Sequence[Effect]) -> tuple[Effect, ...]:

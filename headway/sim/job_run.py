@@ -350,7 +350,7 @@ class JobRun:
                 plan=plan,
                 start_s=start_s,
                 end_s=end_s,
-                limit_s=communication.limit_s,
+                free_limit_s=communication.limit_s,
             )
         )
 

@@ -10,7 +10,7 @@ called in the order of their start.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +86,7 @@ class Network:
         self.fabric = fabric
         self.realism = realism
         self._nominal_Bps = [link.capacity_Bps for link in fabric.links]
+        self._room: dict[int, tuple[float, float]] = {}
         self._latency_s = [link.latency_s for link in fabric.links]
         self._loss: dict[int, float] = {}
         self._sources = Sources()
@@ -211,6 +212,7 @@ class Network:
         """Change a link's capacity from this instant; 0 stops what uses it."""
         if not 0 <= capacity_Bps < INF:
             raise HeadwayError(f"{self.fabric.links[link].name}: capacity {capacity_Bps} cannot be")
+        self._room[link] = self.loop.now_s, self.room_bytes(link)
         self._nominal_Bps[link] = capacity_Bps
         self._set_effective(link)
 
@@ -237,6 +239,16 @@ class Network:
         """What a link has carried so far."""
         tables = self._tables
         return float(rows.carried_bytes(tables.flows, tables.uses, tables.queues, tables.links, self.loop.now_s, link))
+
+    def room_bytes(self, link: int) -> float:
+        """What a link could have carried so far: its capacity over time; without what `realism` takes."""
+        since_s, room_bytes = self._room.get(link, (0.0, 0.0))
+        return room_bytes + self._nominal_Bps[link] * (self.loop.now_s - since_s)
+
+    @property
+    def changed_links(self) -> Collection[int]:
+        """Those whose capacity was ever set."""
+        return self._room.keys()
 
     def full(self, link: int) -> bool:
         """Whether the flows leave nothing of a link, as of the last time that everything had settled."""

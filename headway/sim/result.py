@@ -10,7 +10,11 @@ from headway.decide.journal import Record
 
 @dataclass(frozen=True, slots=True)
 class IterationResult:
-    """One pass of a job's loop: from when its first rank began it until its last rank had ended it."""
+    """One pass of a job's loop: from when its first rank began it until its last rank had ended it.
+
+    Ranks need not wait for each other, so the next iteration may begin before this one has ended, by more and more:
+    how fast a job is, `JobResult.paces_s` says.
+    """
 
     start_s: float
     end_s: float
@@ -31,7 +35,7 @@ class OperationResult:
         size_bytes: the whole vector.
         plan: name of the plan; empty for `send`.
         start_s: when its last rank began it. end_s: when its last rank had its result.
-        limit_s: least time on links that nobody else uses (`collectives.limits`); latency left out.
+        free_limit_s: least time on links that nobody else uses (`collectives.limits`); latency left out.
     """
 
     job: str
@@ -42,7 +46,7 @@ class OperationResult:
     plan: str
     start_s: float
     end_s: float
-    limit_s: float
+    free_limit_s: float
 
     @property
     def duration_s(self) -> float:
@@ -65,6 +69,19 @@ class JobResult:
     iterations: Sequence[IterationResult]
     operations: Sequence[OperationResult]
 
+    @property
+    def paces_s(self) -> Sequence[float]:
+        """What each iteration added to the job's time, seconds: from the last end of the one before to its own.
+
+        The first counts from its begin, and so does one that began only after the end of the one before, because it
+        had to wait for its period. Without a period they add up to the time from the job's begin to its last end.
+        """
+        paces_s, before_s = [], 0.0
+        for each in self.iterations:
+            paces_s.append(each.end_s - max(before_s, each.start_s))
+            before_s = each.end_s
+        return paces_s
+
 
 @dataclass(frozen=True)
 class Result:
@@ -77,6 +94,8 @@ class Result:
         jobs: by name, in the scenario's order.
         carried_bytes: link name -> payload bytes of jobs and of background flows that it carried.
         capacity_Bps: link name -> payload bytes per second, as built.
+        room_bytes: link name -> payload bytes that it could have carried: what events and UDP load left of it, over
+            time.
         records: the journal: starts, operations, decisions, events; `t_s` is the simulated clock.
     """
 
@@ -86,4 +105,5 @@ class Result:
     jobs: Mapping[str, JobResult]
     carried_bytes: Mapping[str, float]
     capacity_Bps: Mapping[str, float]
+    room_bytes: Mapping[str, float]
     records: Sequence[Record]

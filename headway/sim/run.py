@@ -106,6 +106,7 @@ class Simulation:
             jobs={name: job.result() for name, job in self.jobs.items()},
             carried_bytes={link.name: self.network.carried_bytes(index) for index, link in enumerate(links)},
             capacity_Bps={link.name: link.capacity_Bps for link in links},
+            room_bytes={link.name: self.network.room_bytes(index) for index, link in enumerate(links)},
             records=tuple(self._journal.records),
         )
 

@@ -169,7 +169,7 @@ class TestResult:
         result = job_result(self.LOOP, ["x", "y", "z"], self.TOLD, {0: "ring"}, (0.0, 0.5, 0.25))
         assert [(each.start_s, each.end_s) for each in result.iterations] == [(0.0, 5.0)]
         reduce, send = result.operations
-        assert (reduce.number, reduce.kind, reduce.plan, reduce.limit_s) == (0, "all_reduce", "ring", 0.5)
+        assert (reduce.number, reduce.kind, reduce.plan, reduce.free_limit_s) == (0, "all_reduce", "ring", 0.5)
         assert (reduce.start_s, reduce.end_s) == (2.0, 3.5)
         assert (send.number, send.kind, send.plan, send.size_bytes) == (1, "send", "", 3_000_000)
         assert (send.start_s, send.end_s) == (3.5, 5.0)

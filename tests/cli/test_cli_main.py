@@ -80,6 +80,15 @@ def test_errors_become_one_line_and_an_exit_code(
     assert capsys.readouterr().err == shown
 
 
+def test_ctrl_c_while_modules_are_imported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("importlib.import_module", interrupted)
+    assert main.run(["sim", "star8"]) == 130
+    assert capsys.readouterr().err == "headway: interrupted\n"
+
+
 def test_the_installed_program_answers_without_importing_torch() -> None:
     code = "import sys; from headway.cli import main; main.run(['bench', '--help']); sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

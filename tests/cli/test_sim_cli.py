@@ -72,7 +72,7 @@ def test_a_run_in_tables(jobs_file: str, capsys: pytest.CaptureFixture[str]) -> 
     ]
     assert lines[2].split()[:3] == ["train", "4", "3"]
     assert lines[3].split()[:2] == ["serve", "3"]
-    assert lines[4].split() == ["busiest", "links", "rate", "in", "use", "%"]
+    assert lines[4].split() == ["busiest", "links", "rate", "events", "took", "%", "in", "use", "%"]
     assert "link of" in lines[5]
     assert re.fullmatch(r"[0-9.]+ s of network, [0-9]+ events", lines[-1])
     assert all(line == line.rstrip() for line in lines)
@@ -197,6 +197,7 @@ def test_every_option_has_a_test() -> None:
         (["star8", "--policy", "best"], "--policy: 'best' is no policy"),
         (["star8", "--realism", "real"], "--realism: 'real' is none (one of ideal, lab)"),
         (["star8", "--size", "16"], "--size: '16' has no unit"),
+        (["star8", "--size", "0B"], "--size: must be above 0"),
         (["star8", "--until", "5"], "--until: '5' has no unit"),
         (["star8", "--incast", "-1"], "an incast loss of -1.0 cannot be"),
         (["two-jobs", "--size", "1MB"], "--size: the scenario has jobs of its own (set it in the file)"),
@@ -209,6 +210,37 @@ def test_what_is_wrong_is_said_in_one_line(arguments: list[str], said: str, caps
     assert run(["sim", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_file_that_cannot_be_written_costs_nothing_else(
+    jobs_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--journal", "/dev/full", "--json", str(tmp_path / "run.json"), "--page", str(tmp_path / "p.html")]
+    assert run(["sim", jobs_file, *files, "--trace", "/dev/full"]) == 2
+    said = capsys.readouterr()
+    assert " s of network, " in said.out
+    assert said.err.count("/dev/full: cannot write it: No space left on device") == 2
+    assert len(said.err.splitlines()) == 1
+    assert json.loads((tmp_path / "run.json").read_text())["jobs"]
+    assert (tmp_path / "p.html").stat().st_size > 100
+
+
+@pytest.mark.parametrize("verb", ["run", "compare"])
+def test_a_narrow_terminal_loses_nothing(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {
+        "run": ["star8-udp75-down", "--iterations", "2", "--execution", "streams"],
+        "compare": ["star8-udp75-down", "--plans", "ring,packing", "--execution", "streams"],
+    }[verb]
+    words = []
+    for columns in ("40", "200"):
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", columns)
+        words.append(sorted(_told(capsys, verb, *arguments).split()))
+    assert words[0] == words[1]
+    assert "busiest" in words[0]
 
 
 def test_a_network_that_is_too_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,6 +128,15 @@ def test_no_cell_takes_longer_than_the_limit(sweep_file: Path, tmp_path: Path) -
     assert {row.error for row in read_rows(tmp_path / ROWS)} == {"took longer than 1e-06 s"}
 
 
+def test_a_page_that_cannot_be_is_said_before_anything_runs(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sim", "sweep", str(sweep_file), "--out", str(tmp_path / "out"), "--page", "/nosuch/p.html"]
+    assert run(arguments) == 2
+    assert capsys.readouterr().err == "headway: /nosuch/p.html: cannot write it: No such file or directory\n"
+    assert not (tmp_path / "out").exists()
+
+
 def test_check_runs_nothing(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sim", "sweep", str(sweep_file), "--out", str(tmp_path / "out"), "--check"]) == 0
     assert "4 cells" in capsys.readouterr().out
@@ -180,6 +189,17 @@ def test_compare_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture
     best = [row for row in document["rows"] if row["best"]]
     assert len(best) >= 4
     assert document["rows"][0]["blame"][0].startswith("downlink of host3 holds the all-reduce back")
+
+
+def test_compare_where_no_network_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario, path = tmp_path / "one.yaml", tmp_path / "c.json"
+    scenario.write_text("hosts: 1\naccess: 100Mbit\n")
+    assert run(["sim", "compare", str(scenario), "--plans", "ring,direct", "--json", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("one: 1 host, all_reduce")
+    assert "*" not in said
+    rows = json.loads(path.read_text(), parse_constant=lambda constant: pytest.fail(f"JSON has no {constant}"))["rows"]
+    assert {(row["algbw_Bps"], row["limit"], row["best"]) for row in rows} == {(None, None, False)}
 
 
 @pytest.mark.parametrize(

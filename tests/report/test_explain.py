@@ -108,6 +108,18 @@ def test_findings_outside_of_events_are_counted(records: list[Record]) -> None:
     assert told.summary.false_findings == 1
 
 
+def test_a_finding_that_is_gone_is_not_said_to_be_free(records: list[Record]) -> None:
+    gone = next(m.text for m in story(records).timeline if "any more" in m.text)
+    assert gone == "The downlink of host 3 is not seen congested any more."
+    doubt = next(r for r in records if isinstance(r, DecisionRecord) and r.action == "keep")
+    told = story(replaying(records, keep=doubt.model_copy(update={"findings": [], "plan_before": "chain"})))
+    assert any(
+        m.text == "The downlink of host 3 is not seen congested any more; the plan is now chain, which may use it less "
+        "than ring did."
+        for m in told.timeline
+    )
+
+
 def test_new_connections_are_told(records: list[Record]) -> None:
     hold = next(r for r in records if isinstance(r, DecisionRecord) and r.action == "hold")
     told = story(replaying(records, hold=hold.model_copy(update={"reroutes": ["rank 4 to rank 3"]})))

@@ -13,11 +13,13 @@ from headway.lab.files import parse_scenario
 from headway.report.page import render_page
 from headway.report.runs import runs_of
 from headway.report.sim_page import event_shades, lanes_of, render_run, window_of
+from headway.report.sim_summary import link_summaries
 from headway.report.sim_trace import TraceRecorder
 from headway.report.sweep_chart import highest
 from headway.report.sweep_page import panels_of, render_sweep, roles_of
 from headway.sim.cells import Row
 from headway.sim.collective import Execution
+from headway.sim.event_limits import free_limits_s
 from headway.sim.result import Result
 from headway.sim.run import Simulation
 
@@ -50,7 +52,7 @@ def self_contained(page: str) -> bool:
 
 def test_a_run_has_lanes_links_and_tables(simulated: tuple[Result, TraceRecorder]) -> None:
     result, recorder = simulated
-    page = render_run(result, recorder.spans, recorder.used(), title="a & b", lead="4 hosts")
+    page = render_run(result, free_limits_s(result), recorder.spans, recorder.used(), title="a & b", lead="4 hosts")
     assert self_contained(page)
     assert "<title>a &amp; b</title>" in page
     lanes, links = pictures(page)
@@ -91,10 +93,33 @@ def test_the_window_is_around_the_first_event(simulated: tuple[Result, TraceReco
 
 def test_use_of_links_adds_up_to_what_they_carried(simulated: tuple[Result, TraceRecorder]) -> None:
     result, recorder = simulated
+    busy = {"uplink of host1", "downlink of host1"}
+    assert busy <= {name for name, _ in recorder.used()}
     for name, stretches in recorder.used():
-        carried = sum((end - begin) * part for begin, end, part in stretches) * result.capacity_Bps[name]
-        assert carried == pytest.approx(result.carried_bytes[name], rel=0.02)
         assert all(part <= 1 + 1e-9 for _, _, part in stretches)
+        if name not in busy:
+            carried = sum((end - begin) * part for begin, end, part in stretches) * result.capacity_Bps[name]
+            assert carried == pytest.approx(result.carried_bytes[name], rel=0.02)
+
+
+def test_a_link_is_full_when_it_carries_all_that_events_leave() -> None:
+    always = {**BUSY, "udp": "75%", "start": "0s", "duration": None, "direction": "down"}
+    job = {"name": "a", "hosts": 4, "iterations": 3, "plan": "ring", "loop": [{"all_reduce": "1MB"}]}
+    data: dict[str, object] = {"name": "busy", "hosts": 4, "access": "100Mbit", "events": [always], "jobs": [job]}
+    recorder = TraceRecorder()
+    simulation = Simulation(parse_scenario(data, where="x"), execution=Execution.STREAMS, spans=recorder)
+    recorder.network = simulation.network
+    simulation.run()
+    result = simulation.result()
+    name, stretches = recorder.used()[0]
+    assert name == "downlink of host1"
+    assert all(part > 0.9 for _, _, part in stretches)
+    busiest = link_summaries(result)[0]
+    assert busiest.name == name
+    assert busiest.taken == pytest.approx(0.75)
+    assert busiest.used == pytest.approx(1, rel=0.05)
+    page = render_run(result, free_limits_s(result), recorder.spans, recorder.used(), title="t")
+    assert '<td>downlink of host1</td><td class="n">95.64 Mbit/s</td><td class="n">75.0</td>' in page
 
 
 def test_the_report_reads_a_simulated_journal(simulated: tuple[Result, TraceRecorder]) -> None:
@@ -179,4 +204,4 @@ def test_jobs_that_only_compute_are_compared_by_time() -> None:
 def test_every_row_failed() -> None:
     page = render_sweep([replace(row({}, seed=1), error="no", values={})], title="t")
     assert pictures(page) == []
-    assert "1 cells over seed (1). 1 failed." in page
+    assert "1 cell over seed (1). 1 failed." in page

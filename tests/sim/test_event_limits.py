@@ -35,7 +35,7 @@ def limits(case: Scenario) -> tuple[list[float], list[float], list[tuple[float, 
     result = simulate(case, execution=Execution.STREAMS)
     operations = result.jobs["train"].operations
     spans = [(o.start_s, o.end_s) for o in operations]
-    return list(event_limits_s(case, result)["train"]), [o.limit_s for o in operations], spans
+    return list(event_limits_s(case, result)["train"]), [o.free_limit_s for o in operations], spans
 
 
 def test_without_events_it_is_that_of_free_links() -> None:
@@ -56,6 +56,15 @@ def test_what_holds_throughout_counts(event: dict[str, object]) -> None:
 def test_what_bounds_nothing_does_not(event: dict[str, object]) -> None:
     under, free, _ = limits(scenario(**event))
     assert under == free
+
+
+def test_events_that_come_and_go_many_times() -> None:
+    case = scenario(type="load", udp="50%", start="0s", duration="3s", on="120ms", off="200ms")
+    under, free, spans = limits(case)
+    on = [(round(0.32 * k, 9), round(0.32 * k + 0.12, 9)) for k in range(10)]
+    inside = [any(a <= begin and end <= b for a, b in on) for begin, end in spans]
+    assert 0 < sum(inside) < len(inside)
+    assert [mine > other * 1.2 for mine, other in zip(under, free, strict=True)] == inside
 
 
 def test_nothing_is_faster_than_its_limit() -> None:

@@ -65,7 +65,7 @@ def test_every_collective_runs_in_every_execution(execution: Execution) -> None:
     assert [operation.kind for operation in result.jobs["a"].operations] == [*kinds, *kinds]
     assert [operation.number for operation in result.jobs["a"].operations] == list(range(10))
     for operation in result.jobs["a"].operations:
-        assert operation.limit_s <= operation.duration_s < 3 * operation.limit_s
+        assert operation.free_limit_s <= operation.duration_s < 3 * operation.free_limit_s
 
 
 def test_a_job_without_a_number_of_iterations_ends_with_the_others() -> None:

@@ -112,6 +112,20 @@ def test_classes_are_served_in_order() -> None:
     log.check(("first", 3.0), ("second", 4.8), ("last", 6.8))
 
 
+def test_what_a_link_could_have_carried() -> None:
+    loop, network = network_of(10.0, 4.0)
+    network.start(0, 1, 30.0, route=(0,))
+    loop.at(1.0, partial(network.set_capacity, 0, 2.0))
+    loop.at(3.0, partial(network.set_capacity, 0, 10.0))
+    loop.run(until_s=2.0)
+    assert network.room_bytes(0) == pytest.approx(12)
+    loop.run()
+    assert network.room_bytes(0) == pytest.approx(30)
+    assert network.carried_bytes(0) == pytest.approx(30)
+    assert network.room_bytes(1) == pytest.approx(4 * loop.now_s)
+    assert list(network.changed_links) == [0]
+
+
 def test_capacity_that_changes_and_comes_back() -> None:
     loop, network = network_of(10.0)
     log = Log(loop)
