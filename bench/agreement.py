@@ -29,6 +29,7 @@ from bench.agreement_cases import (
     GRID,
     JOBS,
     MB,
+    MODELS,
     QUICK,
     Grid,
     Pair,
@@ -51,6 +52,8 @@ from headway.errors import HeadwayError, UsageError
 from headway.lab.lab import Lab
 from headway.sim.topologies import PAYLOAD_SHARE
 
+TOLD = ("predicted", "ideal", "lab")
+"""By `collectives.predict`; simulated as fluids; simulated with what the lab adds."""
 WARM_UP = 2
 REPEATS = 7
 STARTS = 6
@@ -68,7 +71,8 @@ class Row:
         scenario, plan, size_bytes: which pair. trees: the plan, encoded.
         job: which of the scenario's jobs; then `plan` is the family and `trees` is empty. Else empty.
         times_s: measured, each repeat.
-        predicted_s, simulated_s: by the model, which knows one job only, and by the simulator.
+        predicted_s: by the model, which knows one job only.
+        ideal_s, lab_s: simulated as fluids, and with what the lab adds (`headway sim --realism`).
         spreads: of each repeat, where chance picked the ways.
     """
 
@@ -79,7 +83,8 @@ class Row:
     trees: str
     times_s: Sequence[float]
     predicted_s: float | None = None
-    simulated_s: float = 0.0
+    ideal_s: float | None = None
+    lab_s: float | None = None
     spreads: Sequence[Uneven] = ()
 
     @property
@@ -94,8 +99,8 @@ class Row:
         return (quarters[2] - quarters[0]) / 2 / self.measured_s
 
     def error(self, by: str) -> float | None:
-        """`predicted` or `simulated` over measured, less 1."""
-        told = self.predicted_s if by == "predicted" else self.simulated_s
+        """What one of `TOLD` says over measured, less 1."""
+        told = {"predicted": self.predicted_s, "ideal": self.ideal_s, "lab": self.lab_s}[by]
         return None if told is None else told / self.measured_s - 1
 
 
@@ -145,7 +150,8 @@ def rows_of(name: str, grid: Grid, *, quick: bool) -> list[Row]:
 
 
 def _told(row: Row, pair: Pair) -> Row:
-    return replace(row, predicted_s=predicted_s(pair), simulated_s=simulated_s(pair, row.spreads))
+    ideal_s, lab_s = (simulated_s(pair, row.spreads, MODELS[name]) for name in ("ideal", "lab"))
+    return replace(row, predicted_s=predicted_s(pair), ideal_s=ideal_s, lab_s=lab_s)
 
 
 def job_rows(name: str) -> list[Row]:
@@ -155,22 +161,26 @@ def job_rows(name: str) -> list[Row]:
         ran = run_jobs(lab, limit_s=JOBS_LIMIT_S)
     if not ran.ended.ok:
         raise HeadwayError(f"{name}: {ran.ended.failure}")
-    simulated = simulated_jobs_s(scenario)
     rows = []
     for job in scenario.jobs:
         times_s = steady_s(ran.jobs[job.name])
-        if len(times_s) >= 2 and job.name in simulated:
+        if len(times_s) >= 2:
             size_bytes = max(phase.size_bytes for phase in job.loop)
-            plan = job.plan or "send"
-            rows.append(Row(name, job.name, plan, size_bytes, "", times_s, None, simulated[job.name]))
-    return rows
+            rows.append(Row(name, job.name, job.plan or "send", size_bytes, "", times_s))
+    return _told_jobs(rows)
+
+
+def _told_jobs(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one scenario's jobs, simulated."""
+    ideal, lab = (simulated_jobs_s(jobs_scenario(rows[0].scenario), MODELS[name]) for name in ("ideal", "lab"))
+    return [replace(row, ideal_s=ideal.get(row.job), lab_s=lab.get(row.job)) for row in rows]
 
 
 def replayed(rows: Sequence[Row]) -> Iterator[Row]:
     """The rows with their measured times, predicted and simulated anew."""
     for row in rows:
         if row.job:
-            yield replace(row, simulated_s=simulated_jobs_s(jobs_scenario(row.scenario))[row.job])
+            yield from _told_jobs([row])
         else:
             yield _told(row, Pair(scenario_of(row.scenario), row.plan, decode(row.trees), row.size_bytes))
 
@@ -179,7 +189,7 @@ def read(path: Path) -> list[Row]:
     """The rows that `run` wrote. UsageError for another file."""
     try:
         document = json.loads(path.read_text())
-        return [Row(**row) for row in document["rows"]]
+        return [Row(**{**row, **dict.fromkeys(("predicted_s", "ideal_s", "lab_s"))}) for row in document["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"holds no rows of this script ({error})", where=str(path)) from None
 
@@ -190,14 +200,14 @@ def _name(row: Row) -> str:
 
 def line(row: Row) -> str:
     """One row of the table."""
-    errors = [row.error(by) for by in ("predicted", "simulated")]
+    errors = [row.error(by) for by in TOLD]
     told = " ".join(f"{error:>+9.1%}" if error is not None else f"{'-':>9}" for error in errors)
     name = _name(row)
     millis = row.measured_s * 1e3
     return f"{row.scenario:38} {name:13} {row.size_bytes / MB:5.1f} {millis:9.1f} {row.spread:6.1%} {told}"
 
 
-HEADER = f"{'scenario':38} {'plan':13} {'MB':>5} {'ms':>9} {'spread':>6} {'predicted':>9} {'simulated':>9}"
+HEADER = f"{'scenario':38} {'plan':13} {'MB':>5} {'ms':>9} {'spread':>6} " + " ".join(f"{by:>9}" for by in TOLD)
 
 
 def summary(rows: Sequence[Row], by: str) -> str:
@@ -231,7 +241,7 @@ def run(rows: Iterator[Row], out: Path, say: Callable[[str], None]) -> None:
         draft = out.with_suffix(".draft")
         draft.write_text(json.dumps({"v": 1, "rows": [asdict(each) for each in done]}, indent=1))
         draft.replace(out)
-    for by in ("predicted", "simulated"):
+    for by in TOLD:
         say(summary(done, by))
 
 

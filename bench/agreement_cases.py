@@ -18,8 +18,10 @@ from headway.lab.scenario import Event, Scenario
 from headway.sim import collective
 from headway.sim.background import Background
 from headway.sim.collective import Execution
+from headway.sim.host_model import DEFAULT_HOST, LAB_HOST, HostModel
 from headway.sim.loop import Loop
 from headway.sim.network import Network
+from headway.sim.realism import IDEAL, LAB, Realism
 from headway.sim.result import JobResult
 from headway.sim.run import simulate
 from headway.sim.topologies import cluster_of, fabric_of
@@ -151,6 +153,23 @@ def predicted_s(pair: Pair) -> float:
     return predict(pair.plan, loaded(pair.scenario), ALL, pair.size_bytes, pair.chunk_bytes).time_s
 
 
+@dataclass(frozen=True)
+class Model:
+    """What is simulated beside fluids.
+
+    Attributes:
+        realism: of the network. host: of the ranks.
+        seeds: how many runs the median is taken of, where something is left to chance.
+    """
+
+    realism: Realism
+    host: HostModel
+    seeds: int = 1
+
+
+MODELS = {"ideal": Model(IDEAL, DEFAULT_HOST), "lab": Model(LAB, LAB_HOST, seeds=5)}
+"""As `headway sim --realism` has them."""
+
 Uneven = Mapping[str, float]
 """Link between switches -> bytes that it carried beyond the mean of those beside it: how a plan's flows were spread.
 What is equal on all of them, such as background load, does not show."""
@@ -175,18 +194,19 @@ def uneven(carried_bytes: Mapping[str, float]) -> Uneven:
     return {name: carried_bytes[name] - means[owner] for owner, names in beside.items() for name in names}
 
 
-def simulated_s(pair: Pair, spreads: Sequence[Uneven], *, draws: int = DRAWS) -> float:
+def simulated_s(pair: Pair, spreads: Sequence[Uneven], model: Model, *, draws: int = DRAWS) -> float:
     """Seconds of one operation on free links, with the events in force.
 
     Args:
         pair: what runs.
+        model: what is simulated beside fluids.
         spreads: of the lab's repeats, where chance picks the ways. For each of them the mean is taken over the draws
             that are nearest to it: loads do not tell flows of equal size from each other. Without any, over all.
         draws: how many there are.
     """
     if not pair.by_chance:
-        return simulated(pair, 0).time_s
-    drawn = [simulated(pair, key) for key in range(draws)]
+        return statistics.median(simulated(pair, 0, model, seed).time_s for seed in range(model.seeds))
+    drawn = [simulated(pair, key, model, seed=key) for key in range(draws)]
     if not spreads:
         return statistics.fmean(draw.time_s for draw in drawn)
     return statistics.fmean(_like(drawn, spread, NEAR * pair.size_bytes) for spread in spreads)
@@ -202,9 +222,9 @@ def _distance(one: Uneven, other: Uneven) -> float:
     return sum(abs(one[name] - other[name]) for name in one)
 
 
-def simulated(pair: Pair, key: int) -> Simulated:
-    """One operation whose flows go as `key` says."""
-    network = Network(Loop(), fabric_of(pair.scenario))
+def simulated(pair: Pair, key: int, model: Model, seed: int) -> Simulated:
+    """One operation whose flows go as `key` says; `seed` is of what the model leaves to chance."""
+    network = Network(Loop(), fabric_of(pair.scenario), model.realism)
     background = Background(network, pair.scenario, lambda record: None)
     background.start()
     network.loop.run(SETTLED_S)
@@ -218,6 +238,8 @@ def simulated(pair: Pair, key: int) -> Simulated:
         key=key,
         chunk_bytes=pair.chunk_bytes,
         element_bytes=4,
+        host=model.host,
+        seed=seed,
         on_done=lambda ends_s: network.loop.stop(),
     )
     network.loop.run()
@@ -233,9 +255,9 @@ def jobs_scenario(name: str) -> Scenario:
     return idle.model_copy(update={"name": name, "jobs": scenario.jobs})
 
 
-def simulated_jobs_s(scenario: Scenario) -> Mapping[str, float]:
+def simulated_jobs_s(scenario: Scenario, model: Model) -> Mapping[str, float]:
     """Job -> median seconds of its iterations but the first; jobs that get to two."""
-    jobs = simulate(scenario, execution=Execution.PIECES).jobs
+    jobs = simulate(scenario, execution=Execution.PIECES, realism=model.realism, host=model.host).jobs
     return {name: statistics.median(times) for name, job in jobs.items() if (times := steady_s(job))}
 
 

@@ -13,6 +13,7 @@ from bench.agreement_cases import (
     GRID,
     JOBS,
     MB,
+    MODELS,
     Pair,
     jobs_scenario,
     pairs_of,
@@ -32,10 +33,10 @@ from headway.sim.topologies import PAYLOAD_SHARE
 
 
 def row(
-    times_s: list[float], *, predicted_s: float | None = None, simulated_s: float = 1.0, scenario: str = "star8",
+    times_s: list[float], *, predicted_s: float | None = None, ideal_s: float = 1.0, scenario: str = "star8",
     job: str = "", plan: str = "ring", trees: str = "",
 ) -> Row:  # fmt: skip
-    return Row(scenario, job, plan, 4 * MB, trees, times_s, predicted_s, simulated_s)
+    return Row(scenario, job, plan, 4 * MB, trees, times_s, predicted_s, ideal_s)
 
 
 def test_there_are_enough_pairs_and_every_plan_is_right() -> None:
@@ -60,24 +61,24 @@ def test_packing_knows_the_congestion() -> None:
 def test_jobs_can_run_in_the_lab_and_end_in_the_simulator() -> None:
     for name in JOBS:
         check_runnable(jobs_scenario(name))
-    assert set(simulated_jobs_s(jobs_scenario("two senders to one host"))) == {"a"}
+    assert set(simulated_jobs_s(jobs_scenario("two senders to one host"), MODELS["ideal"])) == {"a"}
 
 
 def test_a_simulated_ring_meets_its_closed_form() -> None:
     (pair,) = (pair for pair in pairs_of("star8", {"star8": {16: ("ring",)}}))
     rate_Bps = 25 * MB * PAYLOAD_SHARE
-    assert simulated_s(pair, ()) == pytest.approx(2 * 7 / 8 * pair.size_bytes / rate_Bps, rel=0.02)
+    assert simulated_s(pair, (), MODELS["ideal"]) == pytest.approx(2 * 7 / 8 * pair.size_bytes / rate_Bps, rel=0.02)
 
 
 def test_of_simulated_draws_those_like_the_lab_s_count() -> None:
     pair = next(pairs_of("rack2x4-slow-uplink", {"rack2x4-slow-uplink": {1: ("ring",)}}))
-    drawn = [simulated(pair, key) for key in range(8)]
+    drawn = [simulated(pair, key, MODELS["ideal"], key) for key in range(8)]
     slow, fast = (each(drawn, key=lambda draw: draw.time_s) for each in (max, min))
     assert slow.time_s > 1.5 * fast.time_s
-    assert simulated_s(pair, (), draws=8) == pytest.approx(sum(draw.time_s for draw in drawn) / 8)
+    assert simulated_s(pair, (), MODELS["ideal"], draws=8) == pytest.approx(sum(draw.time_s for draw in drawn) / 8)
     for spread in (slow.uneven, fast.uneven):
         like = [draw.time_s for draw in drawn if draw.uneven == pytest.approx(spread, abs=1000)]
-        assert simulated_s(pair, [spread], draws=8) == pytest.approx(sum(like) / len(like), rel=1e-6)
+        assert simulated_s(pair, [spread], MODELS["ideal"], draws=8) == pytest.approx(sum(like) / len(like), rel=1e-6)
 
 
 def test_how_flows_are_spread_leaves_out_what_all_links_carry() -> None:
@@ -88,13 +89,13 @@ def test_how_flows_are_spread_leaves_out_what_all_links_carry() -> None:
 
 
 def test_errors_are_relative_to_the_median_measured() -> None:
-    one = row([2.0, 1.0, 4.0], predicted_s=1.8, simulated_s=2.2)
+    one = row([2.0, 1.0, 4.0], predicted_s=1.8, ideal_s=2.2)
     assert one.error("predicted") == pytest.approx(-0.1)
-    assert one.error("simulated") == pytest.approx(0.1)
+    assert one.error("ideal") == pytest.approx(0.1)
     assert row([1.0, 2.0]).error("predicted") is None
     assert "+10.0%" in line(one)
-    others = [row([1.0, 1.0], simulated_s=1 + size / 100) for size in range(20)]
-    told = summary(others, "simulated")
+    others = [row([1.0, 1.0], ideal_s=1 + size / 100) for size in range(20)]
+    told = summary(others, "ideal")
     assert "20 pairs" in told
     assert "median 9.5%, p95 18.0%" in told
     assert "star8, ring, 4 MB 19.0%" in told
@@ -109,12 +110,12 @@ def test_rows_are_written_read_back_and_told_anew(tmp_path: Path) -> None:
     ]
     said: list[str] = []
     run(replayed(rows), tmp_path / "out.json", said.append)
-    assert len(said) == 5
+    assert len(said) == 6
     back = read(tmp_path / "out.json")
     assert [each.times_s for each in back] == [[0.1, 0.1], [0.6, 0.7]]
     assert back[0].predicted_s is not None
     assert back[1].predicted_s is None
-    assert back[1].simulated_s == simulated_jobs_s(jobs_scenario("two senders to one host"))["a"]
+    assert back[1].ideal_s == simulated_jobs_s(jobs_scenario("two senders to one host"), MODELS["ideal"])["a"]
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps({"rows": [{"plan": 1}]}))
     with pytest.raises(UsageError, match=r"bad\.json: holds no rows"):
