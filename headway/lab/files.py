@@ -15,6 +15,16 @@ from headway.lab.scenario import BwEvent, DelayEvent, Event, LoadEvent, LossEven
 SHIPPED = Path(__file__).parent / "scenarios"
 _EVENT_TYPES: dict[str, type[Event]] = {"bw": BwEvent, "delay": DelayEvent, "loss": LossEvent, "load": LoadEvent}
 _DEEPEST = 8
+_TOLD = 4
+"""Problems that one error tells of; a file of another kind has hundreds."""
+_WORDS = {
+    "extra_forbidden": "there is no such field",
+    "missing": "is missing",
+    "model_type": "must be a mapping of fields",
+    "tuple_type": "must be a list",
+    "string_type": "must be a word",
+}
+"""Instead of pydantic's words for some types of error, which name Python's types and our classes."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -110,17 +120,17 @@ def _usage_error(error: ValidationError, where: str) -> UsageError:
     """One line of all that pydantic found; of the forms that a field may have only the deepest, which was meant."""
     problems: dict[tuple[str, ...], str] = {}
     for problem in error.errors():
-        message = problem["msg"].removeprefix("Value error, ")
-        problems.setdefault(
-            _field(problem["loc"]), "there is no such field" if problem["type"] == "extra_forbidden" else message
-        )
+        message = _WORDS.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+        problems.setdefault(_field(problem["loc"]), message)
     meant = {
         parts: message
         for parts, message in problems.items()
         if not any(other[: len(parts)] == parts and len(other) > len(parts) for other in problems)
     }
     (parts, first), *others = meant.items()
-    told = [first, *(f"{'.'.join(field)}: {message}" for field, message in others)]
+    told = [first, *(f"{'.'.join(field)}: {message}" for field, message in others[: _TOLD - 1])]
+    if len(meant) > _TOLD:
+        told.append(f"and {len(meant) - _TOLD} more")
     return UsageError(
         "; ".join(told),
         where=f"{where}: {'.'.join(parts)}" if parts else where,
@@ -147,7 +157,7 @@ def _locate(name: str, base: Path) -> Path:
     path = base / name
     if path.is_dir():
         raise UsageError("is a folder", where=str(path), hint="name the scenario's file")
-    if not path.is_file():
+    if not path.exists():
         raise UsageError("there is no such file", where=str(path))
     return path
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from headway.lab.quantities import Model, Names, Probability, Size, Time
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
 ELEMENT_BYTES = 4
 """Of a collective's vector, which is float32."""
+PLANS = ("ring", "direct", "double-tree", "star")
+"""Families that a job can hold, as HEADWAY_PLAN."""
 Placement = Literal["packed", "spread", "random"]
 
 
@@ -106,7 +108,7 @@ class Job(Model):
         iterations: how many; without it, until every job that has a number is done.
         loop: the phases of one iteration, one after the other; each begins on a rank when the rank's last has ended.
         policy: who chooses plans, as HEADWAY_POLICY: `packing`, `react`, `off`; in the simulator also `clairvoyant`.
-        plan: hold this family, as HEADWAY_PLAN; empty: chosen by prediction.
+        plan: hold this family, as HEADWAY_PLAN, whatever the policy; empty: chosen by prediction.
         weight: of each of its flows against others on a full link; in the lab a whole number of parallel streams.
         interleave: let its flows and those of other jobs take turns; without it they do not.
         congestion_control: of its connections in the lab; empty: the scenario's. The simulator knows no difference.
@@ -131,8 +133,17 @@ class Job(Model):
     period: Time | None = None
     seed: int = 0
 
+    @field_validator("plan")
+    @classmethod
+    def _known_plan(cls, value: str) -> str:
+        if value and value not in PLANS:
+            raise ValueError(f"{value!r} is no plan that can be held (one of {', '.join(PLANS)})")
+        return value
+
     @model_validator(mode="after")
     def _ranks_fit(self) -> Self:
+        if self.plan and self.policy == "clairvoyant":
+            raise ValueError("plan holds a plan, and clairvoyant would choose them: leave out one of both")
         if self.placement != "packed" and not isinstance(self.hosts, int):
             raise ValueError("placement goes with a number of hosts")
         size = (self.hosts if isinstance(self.hosts, int) else len(self.hosts)) * self.ranks_per_host

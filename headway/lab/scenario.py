@@ -246,8 +246,22 @@ class Scenario(Model):
         if len(set(ids)) < len(ids):
             raise ValueError(f"two events have the id {next(i for i in ids if ids.count(i) > 1)!r}")
         for event in self.events:
-            self.targets_of(event)
+            self._check_rates(event, self.targets_of(event))
         return self
+
+    def _check_rates(self, event: Event, targets: tuple[str, ...]) -> None:
+        """ValueError for a rate above the link's own: it would change nothing."""
+        if not isinstance(event, BwEvent):
+            return
+        hosts = {each.name: each for each in self.host_entries}
+        for target in targets:
+            entry = hosts.get(target)
+            own = self.racks.uplink if entry is None and self.racks is not None else self.access
+            own = entry.access if entry is not None and entry.access is not None else own
+            for direction in event.directions:
+                if event.rate.of(own.of(direction)) > own.of(direction):
+                    link = f"{direction}link of {target}"
+                    raise ValueError(f"event {event.id!r}: rate {event.rate} is above that of the {link}")
 
     @model_validator(mode="after")
     def _network_fits(self) -> Self:

@@ -7,7 +7,7 @@ import numpy as np
 from headway.cluster.model import Cluster
 from headway.collectives.chunking import LEAST_BYTES, chunk_bytes_for, link_rate_Bps
 from headway.collectives.plan import Collective, Plan
-from headway.collectives.plan_book import PINNABLE, PlanBook
+from headway.collectives.plan_book import PlanBook
 from headway.errors import UsageError
 from headway.lab.jobs import ELEMENT_BYTES, Job
 
@@ -31,8 +31,6 @@ def check_count(count: int, where: str) -> None:
 
 def check_job(job: Job, cluster: Cluster) -> None:
     """UsageError naming job and phase where an operation's idle plan has too many messages."""
-    if job.plan and job.plan not in PINNABLE:
-        return  # `sources` says so
     book = PlanBook(cluster, "off", bitwise=False, pinned=job.plan)
     for index, phase in enumerate(job.loop):
         if phase.kind in ("compute", "send"):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headway.cluster.model import Cluster, Host
-from headway.collectives.plan_book import PINNABLE, PlanBook
+from headway.collectives.plan_book import PlanBook
 from headway.collectives.predict import DEFAULT_COSTS, CostModel
 from headway.decide.journal import Journal
-from headway.errors import UsageError
 from headway.lab.draws import mix
 from headway.lab.jobs import Job
 from headway.sim.clairvoyant import ClairvoyantPlans, Ways
@@ -41,14 +40,7 @@ def plan_sources(
         cluster_now: what others leave of the cluster at the moment, for those who know everything.
         seed: of the run.
         costs: of messages, as planners reckon with them.
-
-    Raises:
-        UsageError: `plan` names no family.
     """
-    if job.plan and job.plan not in PINNABLE:
-        raise UsageError(
-            f"{job.plan!r} is no plan", where=f"job {job.name}: plan", hint=f"one of {', '.join(PINNABLE)}"
-        )
     clairvoyant = job.policy == "clairvoyant"
     book = PlanBook(cluster, "packing" if clairvoyant else job.policy, bitwise=False, pinned=job.plan, costs=costs)
     clock = network.loop

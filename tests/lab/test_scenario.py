@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from headway.collectives.plan_book import PINNABLE
 from headway.errors import UsageError
 from headway.lab.files import load_scenario, parse_event, parse_scenario, shipped
+from headway.lab.jobs import PLANS
 from headway.lab.quantities import Amount
 from headway.lab.scenario import BwEvent, LoadEvent
 
 STAR: dict[str, object] = {"name": "s", "hosts": 3, "access": "200Mbit"}
+JOB: dict[str, object] = {"name": "a", "hosts": 3, "iterations": 1, "loop": [{"all_reduce": "1MB"}]}
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -56,6 +59,9 @@ def test_quantities_are_in_si_units() -> None:
         ({"events": [{"id": "a", "type": "load", "target": "host0"}]}, "events.0"),
         ({"events": [{"id": "a", "type": "load", "target": "host0", "udp": "50%", "tcp": 1}]}, "events.0"),
         ({"hosts": [{"name": "a", "up": "1Mbit"}]}, "hosts.0.up"),
+        ({"costs": {"hop": 5}}, "costs.hop"),
+        ({"jobs": [{**JOB, "plan": "two-level"}]}, "jobs.0.plan"),
+        ({"jobs": [{**JOB, "plan": "ring", "policy": "clairvoyant"}]}, "jobs.0"),
     ],
 )
 def test_an_error_names_file_and_field(change: dict[str, object], field: str) -> None:
@@ -157,3 +163,51 @@ def test_events_can_be_made_from_text_and_from_numbers() -> None:
     assert event.directions == ("up",)
     with pytest.raises(UsageError, match="no type of event"):
         parse_event({"id": "x", "type": "storm"})
+
+
+@pytest.mark.parametrize(
+    ("target", "rate", "link"),
+    [
+        ("host0", "201Mbit", "uplink of host0"),
+        ("host0", "101%", "uplink of host0"),
+        ("slow", "60Mbit", "uplink of slow"),
+        ("rack1", "90Mbit", "downlink of rack1"),
+    ],
+)
+def test_a_rate_above_the_link_s_is_refused(target: str, rate: str, link: str) -> None:
+    data = {
+        "name": "s",
+        "hosts": [{"name": "host0"}, {"name": "slow", "access": "50Mbit"}],
+        "access": "200Mbit",
+        "racks": {"racks": 2, "uplink": {"up": "100Mbit", "down": "80Mbit"}},
+        "events": [{"id": "fast", "type": "bw", "target": target, "rate": rate}],
+    }
+    with pytest.raises(UsageError, match=rf"^f: event 'fast': rate .* is above that of the {link}"):
+        parse_scenario(data, where="f")
+
+
+def test_a_rate_of_the_link_itself_may_be_said() -> None:
+    event = {"id": "same", "type": "bw", "target": "hosts", "rate": "100%"}
+    assert parse_scenario({**STAR, "events": [event]}, where="f").events
+
+
+def test_a_file_of_another_kind_is_told_in_one_short_line_without_our_names() -> None:
+    wrong: dict[str, object] = {
+        "name": "s", "hosts": [[1]] * 500, "access": [2], "racks": 3, "events": {"a": 1}, "jobs": ["a"],
+    }  # fmt: skip
+    with pytest.raises(UsageError) as caught:
+        parse_scenario(wrong, where="f.yaml")
+    told = str(caught.value)
+    assert told.startswith("f.yaml: hosts.0: must be a mapping of fields; ")
+    assert "and 500 more" in told
+    assert len(told) < 300
+    assert not re.search("HostEntry|Racks|Rates|Job|instance|dictionary|tuple", told)
+
+
+def test_what_is_no_regular_file_is_read_all_the_same() -> None:
+    with pytest.raises(UsageError, match=r"/dev/null: must be a mapping of fields"):
+        load_scenario("/dev/null")
+
+
+def test_plans_to_hold_are_those_of_the_library() -> None:
+    assert PLANS == PINNABLE

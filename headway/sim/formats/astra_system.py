@@ -132,7 +132,9 @@ def parse_system(text: str, *, where: str) -> AstraSystem:
     try:
         data: object = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UsageError(error.msg, where=f"{where}:{error.lineno}") from None
+        raise UsageError(
+            f"is no JSON: {error.msg[0].lower()}{error.msg[1:]}", where=f"{where}:{error.lineno}"
+        ) from None
     except (RecursionError, ValueError) as error:
         raise UsageError(str(error), where=where) from None
     if not isinstance(data, dict):

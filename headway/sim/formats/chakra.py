@@ -38,6 +38,7 @@ from headway.sim.formats.wire import (
 )
 
 SCHEMA = "0.0.4"
+_GROUPS_HINT = 'write for example {"1": [0, 1, 2, 3]}'
 E = TypeVar("E", bound=Enum)
 
 
@@ -169,11 +170,12 @@ def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
     except OSError as error:
         raise UsageError((error.strerror or "cannot be read").lower(), where=str(path)) from None
     except json.JSONDecodeError as error:
-        raise UsageError(error.msg, where=f"{path}:{error.lineno}") from None
+        what = f"is no JSON: {error.msg[0].lower()}{error.msg[1:]}"
+        raise UsageError(what, where=f"{path}:{error.lineno}", hint=_GROUPS_HINT) from None
     except (RecursionError, ValueError) as error:
         raise UsageError(str(error), where=str(path)) from None
     if not isinstance(data, dict):
-        raise UsageError("is no object of groups and their NPUs", where=str(path))
+        raise UsageError("is no object of groups and their NPUs", where=str(path), hint=_GROUPS_HINT)
     for name, npus in data.items():
         if not isinstance(npus, list) or not all(type(npu) is int and npu >= 0 for npu in npus):
             raise UsageError("must be a list of NPUs", where=f"{path}: {name}")
