@@ -136,7 +136,7 @@ def test_the_journal_has_a_start_and_rank_0s_operations() -> None:
 
 
 def test_a_plan_that_is_none() -> None:
-    with pytest.raises(UsageError, match="job a: plan: 'rong' is no plan"):
+    with pytest.raises(UsageError, match=r"jobs.0.plan: 'rong' is no plan"):
         streams(scenario_of(job("a", {"all_reduce": "1MB"}, plan="rong")))
 
 
