@@ -86,7 +86,8 @@ def run(
         str, typer.Option(metavar="|".join(REALISM), help="What is added to the fluid: nothing, or what the lab shows.")
     ] = "ideal",
     incast: Annotated[
-        float | None, typer.Option(help="Part of its time that a link into a host loses when many hosts send to it.")
+        float | None,
+        typer.Option(min=0, max=1, help="How much longer bytes into a host take when many hosts send to it, as a part."),
     ] = None,
     slow_start: Annotated[bool, typer.Option("--slow-start", help="New flows begin with TCP's first window.")] = False,
     journal: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the journal.")] = None,
