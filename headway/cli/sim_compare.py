@@ -23,6 +23,7 @@ from headway.sim.compare import CHOSEN, ONLY_ALL_REDUCE, PLANS, Compared, check_
 from headway.sim.compare import compare as compared
 
 SIZES = "1MB,16MB"
+PATHS = "(paths): predictions count all paths of a rack as one link, flows take one each; do not trust the prediction."
 PLAIN_WIDTH = 160  # columns where the output is no terminal
 
 
@@ -53,6 +54,8 @@ def compare(
         words = "; ".join(e.what(name) for e in scenario.events for name in scenario.targets_of(e)) or "idle"
         print(f"{scenario.name}: {counted(hosts, 'host')}, {collective.value}, {execution.value}; {words}")
         print_table(table(mine), plain_width=PLAIN_WIDTH)
+        if any(row.several_paths for row in mine):
+            print(PATHS)
         rows += mine
     if json_file is not None:
         write_text(json_file, comparison_json(rows, collective, execution))
@@ -80,7 +83,7 @@ def table(rows: Sequence[Compared]) -> Table:
             format_time(row.simulated_s),
             f"{row.algbw_Bps / 1e6:.2f}" if row.algbw_Bps is not None else "-",
             f"{100 * row.limit:.1f}" if row.limit is not None else "-",
-            row.bottleneck,
+            f"{row.bottleneck} (paths)" if row.several_paths else row.bottleneck,
             row.busiest,
         )
     return made

@@ -24,6 +24,7 @@ from headway.sim.background import Background
 from headway.sim.collective import Execution
 from headway.sim.loop import Loop
 from headway.sim.network import Network
+from headway.sim.pair_loads import pair_loads
 from headway.sim.topologies import cluster_of, costs_of, fabric_of
 
 CHOSEN = ("idle", "react", "packing")
@@ -45,6 +46,8 @@ class Compared:
         busiest: the link that was in use for most of the simulated time, in words; where flows meet on one of several
             paths it tells more than the prediction, which counts all paths together.
         blame: what congested links cost this plan, in sentences.
+        several_paths: whether its flows take one of several paths each. Then the prediction, which counts all paths
+            together, is not to be trusted: flows meet on one, and the slowest one decides.
         best: whether no other plan of this scenario and size was simulated to be faster, and the network was used.
     """
 
@@ -58,6 +61,7 @@ class Compared:
     bottleneck: str
     busiest: str
     blame: tuple[str, ...]
+    several_paths: bool = False
     best: bool = False
 
     @property
@@ -124,10 +128,19 @@ def compare(
                     bottleneck=f"{link.name} at {format_rate(link.capacity_Bps)}" if link is not None else "no link",
                     busiest=busiest,
                     blame=tuple(each.sentence for each in blamed),
+                    several_paths=_has_several_paths(plan, held, free, collective),
                 )
             )
         least_s = min((each.simulated_s for each in found), default=0.0)
         yield from (replace(each, best=each.simulated_s == least_s > 0) for each in found)
+
+
+def _has_several_paths(plan: Plan, scenario: Scenario, cluster: Cluster, collective: Collective) -> bool:
+    """Whether a flow leaves its rack (edge switch) where more than one link leads up."""
+    ways = scenario.racks.spines if scenario.racks is not None else scenario.fat_tree.k // 2 if scenario.fat_tree else 1
+    pairs = pair_loads(plan, collective)
+    rack_of = [cluster.hosts[host].rack for host in cluster.host_of]
+    return ways > 1 and any(rack_of[a] != rack_of[b] for a, b in zip(pairs.src, pairs.dst, strict=True))
 
 
 def simulated(

@@ -95,3 +95,26 @@ def test_every_collective_has_plans(collective: Collective) -> None:
     rows = list(compare(load_scenario("star8-udp50-up"), names, collective, [SIZE]))
     assert len(rows) == 3
     assert all(0 < row.limit <= 1 for row in rows)
+
+
+def test_predictions_over_several_paths_are_marked() -> None:
+    rows = rows_of("rack2x4-slow-uplink", "ring", "two-level")
+    assert all(row.several_paths for row in rows.values())
+    assert rows["ring"].simulated_s > 2 * rows["ring"].predicted_s
+    assert not rows_of("star8", "ring")["ring"].several_paths
+
+
+@pytest.mark.parametrize(
+    ("network", "several"),
+    [
+        ({"racks": {"racks": 2, "spines": 1, "uplink": "100Mbit"}}, False),
+        ({"racks": {"racks": 1, "spines": 2, "uplink": "100Mbit"}}, False),
+        ({"racks": {"racks": 2, "spines": 2, "uplink": "100Mbit"}}, True),
+        ({"fat_tree": {"k": 4}}, True),
+        ({"fat_tree": {"k": 2}, "hosts": 2}, False),
+    ],
+)
+def test_paths_are_several_where_flows_can_choose(network: dict[str, object], several: bool) -> None:
+    scenario = parse_scenario({"name": "x", "hosts": 4, "access": "100Mbit", **network}, where="x")
+    (row,) = compare(scenario, ["ring"], Collective.ALL_REDUCE, [SIZE], execution=Execution.STREAMS)
+    assert row.several_paths is several
