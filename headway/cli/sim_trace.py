@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from headway.cli.journals import write_text
+from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import format_rate, format_time, parse_rate
 from headway.collectives.plan_book import PINNABLE
 from headway.errors import UsageError
@@ -110,13 +110,13 @@ def _json(result: TraceResult) -> str:
 
 
 def _print_npus(result: TraceResult) -> None:
-    table = _table("npu", "end ns", "computing ns", "exposed ns", "exposed %")
+    table = _columns("npu", "end ns", "computing ns", "exposed ns", "exposed %")
     for npu, (end_s, compute_s) in enumerate(zip(result.ends_s, result.compute_s, strict=True)):
         if npu < SHOWN:
             exposed_s = end_s - compute_s
             share = f"{100 * exposed_s / end_s:.1f}" if end_s > 0 else "-"
             table.add_row(f"npu{npu}", *(f"{each * 1e9:.0f}" for each in (end_s, compute_s, exposed_s)), share)
-    _console().print(table)
+    print_table(table, plain_width=PLAIN_WIDTH)
     if len(result.ends_s) > SHOWN:
         print(f"and {len(result.ends_s) - SHOWN} more NPUs")
 
@@ -127,21 +127,16 @@ def _print_links(result: TraceResult, capacities_Bps: dict[str, float]) -> None:
         for name, carried in result.carried_bytes.items()
         if carried > 0 and capacities_Bps[name] > 0 and result.end_s > 0
     }
-    table = _table("busiest links", "rate", "in use %")
+    table = _columns("busiest links", "rate", "in use %")
     for name in sorted(used, key=lambda name: (-used[name], name))[:5]:
         table.add_row(name, format_rate(capacities_Bps[name]), f"{100 * used[name]:.1f}")
     if used:
-        _console().print(table)
+        print_table(table, plain_width=PLAIN_WIDTH)
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+def _columns(first: str, *others: str) -> Table:
+    table = plain_table()
     table.add_column(first, no_wrap=True)
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False)

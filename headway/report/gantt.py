@@ -54,9 +54,10 @@ def draw_gantt(
     x = Scale(begin_s, end_s, left, right)
     svg.add("rect", class_="compute", x=left, y=6, width=18, height=11)
     svg.text(left + 24, 16, "computes", class_="small")
-    for index in range(min(SERIES_COLOURS, len({lane.colour for lane in lanes}))):
+    colours = min(SERIES_COLOURS, len({lane.colour for lane in lanes}))
+    for index in range(colours):
         svg.add("rect", class_=f"talk s{index}", x=left + 100 + 12 * index, y=6, width=12, height=11)
-    svg.text(left + 106 + 12 * min(SERIES_COLOURS, len(lanes)), 16, "communicates, one colour per job", class_="small")
+    svg.text(left + 106 + 12 * colours, 16, "communicates, one colour per job", class_="small")
     _shades(svg, shades, x, top, bottom)
     for number, lane in enumerate(lanes):
         y = top + number * height_of

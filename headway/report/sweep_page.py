@@ -26,7 +26,8 @@ LIMIT = "limit under the events, no plan is faster"
 
 _FOOT = (
     "algbw is the bytes of all vectors over the time of all collectives; 1 MB = 1e6 bytes. The limit counts what other "
-    "rates and UDP left during a whole operation. Times are simulated, wall is the time that the simulation took."
+    "rates and UDP left during a whole operation. mean, p50 and p99 are the pace of iterations. Times are simulated, "
+    "wall is the time that the simulation took."
 )
 
 

@@ -13,6 +13,7 @@ from headway.lab.jobs import Interleave, Job, Phase
 from headway.lab.scenario import FatTree, HostEntry, Racks, Rates, Scenario
 from headway.report.sim_summary import result_json
 from headway.sim.collective import Execution
+from headway.sim.event_limits import free_limits_s
 from headway.sim.run import simulate
 from headway.sim.topologies import costs_of
 from tests.sim.scenarios import Fields, job, scenario_of
@@ -28,7 +29,7 @@ BUSY = [{"id": "busy", "type": "load", "target": "host1", "udp": "75%"}]
 def _run(*jobs: Fields, **fields: object) -> str:
     """The run's answer, with the names that the scenario gives left out."""
     result = simulate(scenario_of(*jobs, **fields), execution=Execution.STREAMS)
-    return result_json(result).replace(f'"scenario": "{result.scenario}"', "")
+    return result_json(result, free_limits_s(result)).replace(f'"scenario": "{result.scenario}"', "")
 
 
 Case = tuple[tuple[list[Fields], Fields], tuple[list[Fields], Fields]]
