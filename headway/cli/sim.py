@@ -87,9 +87,7 @@ def run(
     ] = "ideal",
     incast: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, help="How much longer bytes into a host take when many hosts send to it, as a part."
-        ),
+        typer.Option(metavar="0..1", help="How much longer, as a part, a link into a host with many senders takes."),
     ] = None,
     slow_start: Annotated[bool, typer.Option("--slow-start", help="New flows begin with TCP's first window.")] = False,
     journal: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the journal.")] = None,

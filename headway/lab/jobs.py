@@ -137,7 +137,7 @@ class Job(Model):
     @classmethod
     def _known_plan(cls, value: str) -> str:
         if value and value not in PLANS:
-            raise ValueError(f"{value!r} is no plan that can be held (one of {', '.join(PLANS)})")
+            raise ValueError(f"{value!r} is no plan (one of {', '.join(PLANS)})")
         return value
 
     @model_validator(mode="after")

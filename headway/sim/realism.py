@@ -85,8 +85,8 @@ class Realism:
     tcp_queue: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.incast < float("inf"):
-            raise UsageError(f"an incast loss of {self.incast} cannot be", hint="use 0 or more, like 0.03")
+        if not 0 <= self.incast <= 1:
+            raise UsageError(f"an incast loss of {self.incast} cannot be", hint="a part from 0 to 1, like 0.03")
         if self.incast_sources < 2:
             raise UsageError(f"incast from {self.incast_sources} sources on cannot be", hint="use 2 or more")
         if not 0 <= self.udp_loss < 1 or not 0 < self.tcp_weight < float("inf"):

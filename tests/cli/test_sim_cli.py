@@ -200,6 +200,7 @@ def test_every_option_has_a_test() -> None:
         (["star8", "--size", "0B"], "--size: must be above 0"),
         (["star8", "--until", "5"], "--until: '5' has no unit"),
         (["star8", "--incast", "-1"], "an incast loss of -1.0 cannot be"),
+        (["star8", "--incast", "2"], "an incast loss of 2.0 cannot be"),
         (["two-jobs", "--size", "1MB"], "--size: the scenario has jobs of its own (set it in the file)"),
         (["two-jobs", "--iterations", "3"], "--iterations: the scenario has jobs of its own"),
         (["star8", "--network", "nosuch.yml"], "nosuch.yml"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -56,7 +57,7 @@ def test_it_moves_around_load_and_comes_back(policy: str) -> None:
     told = decisions(result.records)
     first = next(each for each in told if each.action == "try")
     assert 6 < first.t_s < 10
-    assert "downlink of host3 at 0.5" in first.reason
+    assert re.search(r"downlink of host3 at 0\.(49|5)", first.reason)
     assert next(each for each in told if each.action == "keep").plan_after == first.plan_after
     assert next(each for each in told if each.action == "restore").t_s > 20
     untuned = simulated(scenario("star8-udp50-down", policy="off"), 20.0)
