@@ -244,6 +244,18 @@ def test_a_narrow_terminal_loses_nothing(
     assert "busiest" in words[0]
 
 
+def test_messages_on_another_network_cost_what_the_scenario_says_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "network.yml").write_text(NETWORK)
+    ends = {}
+    for message in ("", "0us", "10us"):
+        scenario, answer = tmp_path / "scenario.yaml", tmp_path / "answer.json"
+        scenario.write_text("extends: star8\n" + (f"costs: {{message: {message}, local: 0us}}\n" if message else ""))
+        options = ["--network", str(tmp_path / "network.yml"), "--size", "1KB", "--iterations", "1"]
+        assert run(["sim", str(scenario), *options, "--json", str(answer)]) == 0
+        ends[message] = json.loads(answer.read_text())["end_s"]
+    assert ends[""] == ends["0us"] < ends["10us"]
+
+
 def test_a_network_that_is_too_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "network.yml").write_text(NETWORK.replace("[8]", "[4]"))
     assert run(["sim", "star8", "--network", str(tmp_path / "network.yml")]) == 2
