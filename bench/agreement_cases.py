@@ -15,13 +15,13 @@ from headway.collectives.predict import predict
 from headway.lab.effects import effects_of
 from headway.lab.files import load_scenario, parse_scenario
 from headway.lab.scenario import Event, Scenario
-from headway.sim import collective
 from headway.sim.background import Background
-from headway.sim.collective import Execution
-from headway.sim.host_model import DEFAULT_HOST, LAB_HOST, HostModel
-from headway.sim.loop import Loop
-from headway.sim.network import Network
-from headway.sim.realism import IDEAL, LAB, Realism
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Network
+from headway.sim.engine.realism import IDEAL, LAB, Realism
+from headway.sim.execution import collective
+from headway.sim.execution.collective import Execution
+from headway.sim.execution.host_model import DEFAULT_HOST, LAB_HOST, HostModel
 from headway.sim.result import JobResult
 from headway.sim.run import simulate
 from headway.sim.topologies import cluster_of, fabric_of

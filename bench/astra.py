@@ -22,13 +22,13 @@ import typer
 
 from bench.grid_script import as_script
 from headway.errors import HeadwayError, UsageError
-from headway.sim.astra import run_astra
-from headway.sim.collective import Execution
+from headway.sim.execution.collective import Execution
 from headway.sim.formats.astra_network import read_network
 from headway.sim.formats.astra_system import read_system
 from headway.sim.formats.chakra import CommKind, NodeKind, TraceNode, read_traces
 from headway.sim.formats.chakra_write import encode_trace
-from headway.sim.messages import Forwarding
+from headway.sim.traces.astra import run_astra
+from headway.sim.traces.messages import Forwarding
 
 BINARY = "build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Aware"
 UNAWARE = "build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Unaware"

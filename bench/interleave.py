@@ -60,7 +60,7 @@ from headway.interleave.actuator import why_not
 from headway.lab.lab import Lab
 from headway.lab.scenario import Scenario
 from headway.lab.timeline import Player
-from headway.sim.collective import Execution
+from headway.sim.execution.collective import Execution
 from headway.sim.result import JobResult
 from headway.sim.run import simulate
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from headway.interleave.central import CentralPlan, plan
 from headway.lab.files import load_scenario
 from headway.lab.scenario import Scenario
-from headway.sim.shift_profile import profile, shifted
+from headway.sim.jobs.shift_profile import profile, shifted
 from headway.sim.topologies import PAYLOAD_SHARE
 
 RATE_Bps = 25e6

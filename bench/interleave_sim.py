@@ -24,11 +24,11 @@ from headway.interleave.aggressiveness import Aggressiveness, shift_s
 from headway.interleave.central import CentralPlan, plan
 from headway.lab.jobs import Job
 from headway.lab.scenario import Scenario
-from headway.sim.collective import Execution
-from headway.sim.fabric import Fabric
-from headway.sim.interleaved import STEPS, Push
+from headway.sim.engine.fabric import Fabric
+from headway.sim.execution.collective import Execution
+from headway.sim.jobs.interleaved import STEPS, Push
+from headway.sim.jobs.shift_profile import profile, shifted
 from headway.sim.run import Simulation
-from headway.sim.shift_profile import profile, shifted
 from headway.sim.topologies import PAYLOAD_SHARE, fabric_of
 
 RATE_Bps = 1e9

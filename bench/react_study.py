@@ -28,8 +28,8 @@ from headway.collectives.families import double_tree, ring
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.react import moves
 from headway.collectives.step_cost import rounds_time
-from headway.sim.cells import Row
-from headway.sim.study import Pattern, Policy, Study, run
+from headway.sim.studies.cells import Row
+from headway.sim.studies.react import Pattern, Policy, Study, run
 
 HOSTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 PATTERNS: tuple[Pattern, ...] = ("ring", "double tree", "recursive doubling")

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headway.bench.markdown import table
-from headway.sim.fabric import star
-from headway.sim.loop import Loop
-from headway.sim.network import Network
+from headway.sim.engine.fabric import star
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Network
 
 RATE_Bps = 1.25e9
 SIZE_BYTES = 1e6

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headway.errors import HeadwayError
-from headway.sim.cells import Json
+from headway.sim.studies.cells import Json
 
 Function = Callable[[Json], Json]
 

@@ -24,7 +24,7 @@ from headway.lab.job_runs import JobRank, check_runnable, job_ranks
 from headway.lab.lab import Lab
 from headway.lab.ranks import RankProcess, RunResult
 from headway.lab.scenario import Scenario
-from headway.sim.job_run import phase_limit_s
+from headway.sim.jobs.job_run import phase_limit_s
 from headway.sim.result import JobResult
 from headway.sim.topologies import cluster_of
 

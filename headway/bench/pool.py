@@ -22,7 +22,7 @@ from headway.bench import ray_pool, worker_pool
 from headway.bench.attempt import Attempt, Function
 from headway.errors import HeadwayError, UsageError
 from headway.lab.signals import Deferred
-from headway.sim.cells import Cell, Row, parse_row
+from headway.sim.studies.cells import Cell, Row, parse_row
 
 ROWS = "rows.jsonl"
 ASIDE = "aside.jsonl"

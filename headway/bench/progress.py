@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from headway.sim.cells import Row
+from headway.sim.studies.cells import Row
 
 QUIET_S = 60.0
 """Without a terminal, a line this often: enough for a log, and short runs stay quiet."""

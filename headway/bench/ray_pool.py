@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from headway.bench.attempt import Attempt, Function, attempt
 from headway.errors import UsageError
-from headway.sim.cells import Json
+from headway.sim.studies.cells import Json
 
 POLL_S = 0.5
 REACH_S = 5.0

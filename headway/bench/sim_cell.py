@@ -8,11 +8,11 @@ from pydantic import JsonValue
 
 from headway.lab.scenario import Scenario
 from headway.report.sim_summary import job_summaries, link_summaries
-from headway.sim.cells import Json
-from headway.sim.event_limits import event_limits_s
 from headway.sim.result import JobResult, Result
 from headway.sim.run import simulate
-from headway.sim.sweep import arguments_of, scenario_of
+from headway.sim.studies.cells import Json
+from headway.sim.studies.event_limits import event_limits_s
+from headway.sim.studies.sweep import arguments_of, scenario_of
 
 
 def run_cell(work: Json) -> Json:

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from headway.bench.attempt import Attempt, Function, attempt
-from headway.sim.cells import Json
+from headway.sim.studies.cells import Json
 
 POLL_S = 0.2
 """How long a signal may wait until it is heard."""

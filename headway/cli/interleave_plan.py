@@ -20,7 +20,7 @@ from headway.errors import UsageError
 from headway.interleave.central import CentralPlan
 from headway.interleave.central import plan as planned
 from headway.lab.files import load_scenario, parse_scenario, scenario_mapping
-from headway.sim.shift_profile import profile, starts_s
+from headway.sim.jobs.shift_profile import profile, starts_s
 
 SLACK = "2%"
 PLAIN_WIDTH = 120  # columns where the output is no terminal

@@ -26,12 +26,12 @@ from headway.report.sim_page import render_run
 from headway.report.sim_summary import JobSummary, LinkSummary, job_summaries, link_summaries, result_json
 from headway.report.sim_trace import TraceRecorder
 from headway.report.words import counted
-from headway.sim.collective import Execution
-from headway.sim.event_limits import event_limits_s, free_limits_s
+from headway.sim.engine.realism import IDEAL, LAB, Realism, SlowStart
+from headway.sim.execution.collective import Execution
 from headway.sim.formats.astra_network import fabric_of, read_network
-from headway.sim.realism import IDEAL, LAB, Realism, SlowStart
 from headway.sim.run import Simulation, with_default_job
-from headway.sim.trace_plans import NO_COSTS
+from headway.sim.studies.event_limits import event_limits_s, free_limits_s
+from headway.sim.traces.trace_plans import NO_COSTS
 
 PARTS: dict[str, str] = {
     "trace": "headway.cli.sim_trace:trace",

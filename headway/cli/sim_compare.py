@@ -18,9 +18,9 @@ from headway.collectives.plan import Collective
 from headway.errors import UsageError
 from headway.lab.files import load_scenario
 from headway.report.words import counted, size_in_words
-from headway.sim.collective import Execution
-from headway.sim.compare import CHOSEN, ONLY_ALL_REDUCE, PLANS, Compared, check_asked
-from headway.sim.compare import compare as compared
+from headway.sim.execution.collective import Execution
+from headway.sim.studies.compare import CHOSEN, ONLY_ALL_REDUCE, PLANS, Compared, check_asked
+from headway.sim.studies.compare import compare as compared
 
 SIZES = "1MB,16MB"
 PATHS = "(paths): predictions count all paths of a rack as one link, flows take one each; do not trust the prediction."

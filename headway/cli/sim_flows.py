@@ -16,11 +16,11 @@ from headway.cli.journals import check_writable, write_text
 from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import format_rate, format_time
 from headway.report.words import counted, size_in_words
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Network
 from headway.sim.formats.htsim import read_topology
 from headway.sim.formats.htsim_cm import read_connections
 from headway.sim.formats.htsim_run import ConnectionTime, run_connections
-from headway.sim.loop import Loop
-from headway.sim.network import Network
 
 SLOWEST = 10
 PLAIN_WIDTH = 120  # columns where the output is no terminal

@@ -16,7 +16,7 @@ from headway.cli.journals import check_writable, write_text
 from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import format_time, parse_time
 from headway.errors import UsageError
-from headway.sim.cells import Row
+from headway.sim.studies.cells import Row
 
 MOST_LINES = 60
 """Rows of the table beyond this are only in the file."""
@@ -44,7 +44,7 @@ def sweep(
     from headway.bench.progress import Shown
     from headway.bench.sim_cell import run_cell
     from headway.report.words import counted
-    from headway.sim.sweep import load_sweep
+    from headway.sim.studies.sweep import load_sweep
 
     if ray is not None and (jobs is not None or limit is not None):
         raise UsageError("is for local processes, not for Ray", where="--jobs" if jobs is not None else "--limit")
@@ -85,14 +85,14 @@ def cores() -> int:
 
 def in_words(row: Row) -> str:
     """Which cell it is of."""
-    from headway.sim.sweep import label
+    from headway.sim.studies.sweep import label
 
     return ", ".join(f"{name} {label(value)}" for name, value in row.parameters.items())
 
 
 def table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
     """A line for each job of each row."""
-    from headway.sim.sweep import label
+    from headway.sim.studies.sweep import label
 
     made = plain_table()
     for name in axes:

@@ -16,13 +16,13 @@ from headway.cluster.units import format_rate, format_time, parse_rate
 from headway.collectives.plan_book import PINNABLE
 from headway.errors import UsageError
 from headway.report.npu_trace import npu_trace_json
-from headway.sim.astra import run_astra
-from headway.sim.collective import Execution
+from headway.sim.execution.collective import Execution
 from headway.sim.formats.astra_network import fabric_of, read_network
 from headway.sim.formats.astra_system import AstraSystem, read_system
 from headway.sim.formats.chakra import read_groups, read_traces
-from headway.sim.messages import Forwarding
-from headway.sim.trace_run import TraceResult
+from headway.sim.traces.astra import run_astra
+from headway.sim.traces.messages import Forwarding
+from headway.sim.traces.trace_run import TraceResult
 
 BEST = "best"
 SHOWN = 16

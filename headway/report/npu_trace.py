@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from headway.report.trace import MICRO, TraceEvent, lanes_of, process_events, trace_event
-from headway.sim.trace_run import TraceResult
+from headway.sim.traces.trace_run import TraceResult
 
 
 def npu_trace_json(result: TraceResult) -> str:

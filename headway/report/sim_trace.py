@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from headway.decide.journal import EventRecord
 from headway.report.trace import MICRO, TraceEvent, lanes_of, process_events, trace_event
-from headway.sim.network import Network
+from headway.sim.engine.network import Network
 from headway.sim.result import Result
 
 NETWORK = 1_000_000

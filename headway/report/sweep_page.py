@@ -13,8 +13,8 @@ from headway import __version__
 from headway.report.chart import asset
 from headway.report.sweep_chart import Line, Panel, Point, draw_legend, draw_panel, highest
 from headway.report.words import counted
-from headway.sim.cells import Row
-from headway.sim.sweep import label
+from headway.sim.studies.cells import Row
+from headway.sim.studies.sweep import label
 
 COMPARED = ("policy", "plan", "execution")
 """An axis over a field of this name is what the lines of a panel compare."""

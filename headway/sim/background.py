@@ -24,8 +24,8 @@ from headway.lab.effects import Effect, beside_udp_Bps, effects_of, load_under, 
 from headway.lab.scenario import LoadEvent, Scenario
 from headway.lab.steps import Step, steps
 from headway.lab.topology import LinkId, queue_bytes
-from headway.sim.loop import Timer
-from headway.sim.network import Flow, Network
+from headway.sim.engine.loop import Timer
+from headway.sim.engine.network import Flow, Network
 from headway.sim.topologies import PAYLOAD_SHARE, Wire
 
 

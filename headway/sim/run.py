@@ -13,17 +13,17 @@ from headway.lab.jobs import Job
 from headway.lab.placement import place
 from headway.lab.scenario import Scenario
 from headway.sim.background import Background
-from headway.sim.collective import Execution
-from headway.sim.fabric import Fabric
-from headway.sim.host_model import DEFAULT_HOST, HostModel
-from headway.sim.interleaved import Push, push_of
-from headway.sim.job_run import JobRun, Setting, SpanSink
-from headway.sim.loop import Loop
-from headway.sim.message_counts import check_job
-from headway.sim.network import Network
-from headway.sim.realism import IDEAL, Realism
+from headway.sim.engine.fabric import Fabric
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Network
+from headway.sim.engine.realism import IDEAL, Realism
+from headway.sim.execution.collective import Execution
+from headway.sim.execution.host_model import DEFAULT_HOST, HostModel
+from headway.sim.execution.message_counts import check_job
+from headway.sim.jobs.interleaved import Push, push_of
+from headway.sim.jobs.job_run import JobRun, Setting, SpanSink
+from headway.sim.jobs.sources import cluster_on, plan_sources
 from headway.sim.result import Result
-from headway.sim.sources import cluster_on, plan_sources
 from headway.sim.topologies import cluster_of, costs_of, fabric_of
 
 

@@ -26,7 +26,7 @@ from headway.errors import UsageError
 from headway.lab.effects import Effect, link_settings, rates_left
 from headway.lab.scenario import Direction, FatTree, Rates, Scenario
 from headway.lab.topology import LinkId
-from headway.sim.fabric import Fabric, FabricLink, Router, mix
+from headway.sim.engine.fabric import Fabric, FabricLink, Router, mix
 
 PAYLOAD_SHARE = 1448 / 1514
 """Payload of a full TCP segment with timestamps over its Ethernet frame of 1514 bytes (docs/lab.md, "Rates")."""

@@ -22,7 +22,7 @@ import pytest
 from headway.bench.pool import ASIDE, ROWS, code_version, read_rows, run_cells
 from headway.bench.progress import Shown
 from headway.errors import HeadwayError, UsageError
-from headway.sim.cells import Cell, Json, Row, parse_row
+from headway.sim.studies.cells import Cell, Json, Row, parse_row
 
 
 def squared(work: Json) -> Json:

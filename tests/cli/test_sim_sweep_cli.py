@@ -16,8 +16,8 @@ from headway.bench.pool import ROWS, read_rows
 from headway.bench.sim_cell import run_cell
 from headway.cli.main import run
 from headway.errors import HeadwayError
-from headway.sim.cells import Json
-from headway.sim.sweep import load_sweep
+from headway.sim.studies.cells import Json
+from headway.sim.studies.sweep import load_sweep
 
 SWEEP = """
 scenario:

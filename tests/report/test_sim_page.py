@@ -17,11 +17,11 @@ from headway.report.sim_summary import link_summaries
 from headway.report.sim_trace import TraceRecorder
 from headway.report.sweep_chart import highest
 from headway.report.sweep_page import panels_of, render_sweep, roles_of
-from headway.sim.cells import Row
-from headway.sim.collective import Execution
-from headway.sim.event_limits import free_limits_s
+from headway.sim.execution.collective import Execution
 from headway.sim.result import Result
 from headway.sim.run import Simulation
+from headway.sim.studies.cells import Row
+from headway.sim.studies.event_limits import free_limits_s
 
 JOBS = [
     {"name": "big", "hosts": 4, "iterations": 30, "loop": [{"compute": "5ms", "noise": 0.1}, {"all_reduce": "1MB"}]},

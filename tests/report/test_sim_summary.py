@@ -9,10 +9,10 @@ import pytest
 from headway.lab.files import parse_scenario
 from headway.lab.scenario import Scenario
 from headway.report.sim_summary import JobSummary, LinkSummary, job_summaries, link_summaries, result_json
-from headway.sim.collective import Execution
-from headway.sim.event_limits import event_limits_s, free_limits_s
+from headway.sim.execution.collective import Execution
 from headway.sim.result import Result
 from headway.sim.run import simulate
+from headway.sim.studies.event_limits import event_limits_s, free_limits_s
 
 UDP = {"id": "busy", "type": "load", "target": "host1", "direction": "down", "udp": "50%"}
 RING = {"name": "a", "hosts": 4, "iterations": 4, "plan": "ring", "loop": [{"all_reduce": "1MB"}]}

@@ -12,13 +12,13 @@ from headway.cluster.model import Cluster, Host
 from headway.collectives import families
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.predict import CostModel
-from headway.sim import collective
-from headway.sim.collective import Execution
-from headway.sim.fabric import Fabric, FabricLink, star
-from headway.sim.host_model import IDEAL_HOST, HostModel
-from headway.sim.loop import Loop
-from headway.sim.network import Flow, Network
-from headway.sim.running import Running
+from headway.sim.engine.fabric import Fabric, FabricLink, star
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Flow, Network
+from headway.sim.execution import collective
+from headway.sim.execution.collective import Execution
+from headway.sim.execution.host_model import IDEAL_HOST, HostModel
+from headway.sim.execution.running import Running
 
 FREE = CostModel(local_alpha_s=0.0, per_message_s=0.0, incast=0.0)
 RATE_Bps = 25e6

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headway.lab.files import parse_scenario
 from headway.lab.scenario import Scenario
-from headway.sim.collective import Execution
+from headway.sim.execution.collective import Execution
 from headway.sim.result import Result
 from headway.sim.run import simulate
 

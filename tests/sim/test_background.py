@@ -17,10 +17,10 @@ from headway.lab.files import load_scenario, parse_scenario, shipped
 from headway.lab.scenario import Scenario
 from headway.lab.steps import steps
 from headway.sim.background import Background
-from headway.sim.fabric import star
-from headway.sim.loop import Loop
-from headway.sim.loss import tcp_limit_Bps
-from headway.sim.network import Network
+from headway.sim.engine.fabric import star
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.loss import tcp_limit_Bps
+from headway.sim.engine.network import Network
 from headway.sim.topologies import PAYLOAD_SHARE, cluster_of, fabric_of, wires_of
 
 RATE = 25e6 * PAYLOAD_SHARE  # 200 Mbit/s

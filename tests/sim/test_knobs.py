@@ -12,9 +12,9 @@ from headway.lab.costs import Costs
 from headway.lab.jobs import Interleave, Job, Phase
 from headway.lab.scenario import FatTree, HostEntry, Racks, Rates, Scenario
 from headway.report.sim_summary import result_json
-from headway.sim.collective import Execution
-from headway.sim.event_limits import free_limits_s
+from headway.sim.execution.collective import Execution
 from headway.sim.run import simulate
+from headway.sim.studies.event_limits import free_limits_s
 from headway.sim.topologies import costs_of
 from tests.sim.scenarios import Fields, job, scenario_of
 

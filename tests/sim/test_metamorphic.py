@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from headway.lab.scenario import Scenario
 from headway.report.sim_summary import result_json
-from headway.sim.collective import Execution
-from headway.sim.event_limits import free_limits_s
+from headway.sim.execution.collective import Execution
 from headway.sim.result import Result
 from headway.sim.run import simulate
+from headway.sim.studies.event_limits import free_limits_s
 from tests.sim.scenarios import Fields, durations, job, scenario_of, streams
 
 SAME = 1 + 1e-9

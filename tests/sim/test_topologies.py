@@ -16,9 +16,9 @@ from headway.lab.effects import WIRE_ALPHA_S, cluster, effects_of
 from headway.lab.files import load_scenario, parse_event, parse_scenario, shipped
 from headway.lab.scenario import Scenario
 from headway.lab.topology import MOST_HOSTS, LinkId, plan
-from headway.sim.fabric import Fabric
-from headway.sim.loop import Loop
-from headway.sim.network import Network
+from headway.sim.engine.fabric import Fabric
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Network
 from headway.sim.topologies import PAYLOAD_SHARE, GraphRouter, cluster_of, fabric_of, wires_of
 
 RATE = 25e6  # 200 Mbit/s

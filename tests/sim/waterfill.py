@@ -12,10 +12,10 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from headway.sim.fabric import Fabric, FabricLink
-from headway.sim.loop import Loop
-from headway.sim.network import Flow, Network
-from headway.sim.realism import IDEAL, Realism
+from headway.sim.engine.fabric import Fabric, FabricLink
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Flow, Network
+from headway.sim.engine.realism import IDEAL, Realism
 
 Floats = npt.NDArray[np.float64]
 

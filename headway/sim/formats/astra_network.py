@@ -28,7 +28,7 @@ from pathlib import Path
 import yaml
 
 from headway.errors import UsageError
-from headway.sim.fabric import Fabric, FabricLink
+from headway.sim.engine.fabric import Fabric, FabricLink
 
 GIB = 2**30
 MOST_LINKS = 2_000_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.errors import UsageError
-from headway.sim.fabric import Fabric, FabricLink
+from headway.sim.engine.fabric import Fabric, FabricLink
 from headway.sim.topologies import GraphRouter
 
 UEC_PAYLOAD_SHARE = 4086 / 4150

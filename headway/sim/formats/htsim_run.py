@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from headway.errors import HeadwayError, UsageError
-from headway.sim.fabric import mix
+from headway.sim.engine.fabric import mix
+from headway.sim.engine.network import Network
 from headway.sim.formats.htsim_cm import Connection, ConnectionMatrix, TriggerKind
-from headway.sim.network import Network
 
 
 @dataclass(frozen=True, slots=True)

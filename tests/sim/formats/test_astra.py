@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import UsageError
-from headway.sim.astra import run_astra
-from headway.sim.fabric import Fabric
+from headway.sim.engine.fabric import Fabric
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Network
 from headway.sim.formats.astra_network import AstraNetwork, Block, Dimension, fabric_of, parse_network, read_network
 from headway.sim.formats.astra_system import (
     Algorithm,
@@ -25,9 +26,8 @@ from headway.sim.formats.astra_system import (
     read_system,
 )
 from headway.sim.formats.chakra import CommKind, NodeKind, Trace, TraceNode
-from headway.sim.loop import Loop
-from headway.sim.messages import CutThrough, Forwarding, Messenger, StoreAndForward
-from headway.sim.network import Network
+from headway.sim.traces.astra import run_astra
+from headway.sim.traces.messages import CutThrough, Forwarding, Messenger, StoreAndForward
 
 MIB = 2**20
 RINGS: dict[str, object] = {

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import HeadwayError, UsageError
-from headway.sim.fabric import Fabric, star
+from headway.sim.engine.fabric import Fabric, star
+from headway.sim.engine.loop import Loop
+from headway.sim.engine.network import Network
 from headway.sim.formats.htsim import UEC_PAYLOAD_SHARE, Failure, FatTreeFile, parse_topology, read_topology
 from headway.sim.formats.htsim_cm import TriggerKind, parse_connections, read_connections
 from headway.sim.formats.htsim_run import ConnectionTime, run_connections
-from headway.sim.loop import Loop
-from headway.sim.network import Network
 
 LEAF_SPINE = """# 16 hosts, 2 to 1
 Nodes 16

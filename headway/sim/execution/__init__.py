@@ -1,0 +1,1 @@
+"""A plan on the simulated network: as pieces, in rounds, as fluids."""

@@ -1,0 +1,1 @@
+"""Many runs: plans side by side, sweeps, REACT's study."""
