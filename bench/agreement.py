@@ -189,7 +189,7 @@ def read(path: Path) -> list[Row]:
     """The rows that `run` wrote. UsageError for another file."""
     try:
         document = json.loads(path.read_text())
-        return [Row(**{**row, **dict.fromkeys(("predicted_s", "ideal_s", "lab_s"))}) for row in document["rows"]]
+        return [Row(**row) for row in document["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"holds no rows of this script ({error})", where=str(path)) from None
 
