@@ -1,4 +1,4 @@
-"""REACT's simulation study: `python -m bench.react_study --out DIR [--quick]`. Rows as JSON lines, tables as markdown.
+"""REACT's simulation study: `python -m bench.react_study --out DIR [--quick | --only ...]`. Rows as JSON lines, tables as markdown.
 
 Three patterns (ring and double binary tree all-reduce, recursive-doubling all-gather) on 8 to 1,024 hosts of 10 Gbit/s,
 with congestion on hosts and in the fabric and with lost links, for one job and for several that tune on the same
@@ -28,6 +28,7 @@ from headway.collectives.families import double_tree, ring
 from headway.collectives.plan import Collective, Plan
 from headway.collectives.react import moves
 from headway.collectives.step_cost import rounds_time
+from headway.errors import UsageError
 from headway.sim.studies.cells import Row
 from headway.sim.studies.react import Pattern, Policy, Study, run
 
@@ -182,12 +183,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the rows and of study.md")
     parser.add_argument("--quick", action="store_true", help="up to 32 hosts, 2 jobs")
     parser.add_argument("--most-hosts", type=int, default=HOSTS[-1])
+    parser.add_argument("--only", default="", help="cells whose parameters have all of these, e.g. hosts=1024,jobs=1")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     hosts = [n for n in HOSTS if n <= (32 if args.quick else args.most_hosts)]
     studies = one_job(hosts) + several_jobs((8,) if args.quick else (8, 32), (2,) if args.quick else (2, 4, 8))
+    cells = [study.cell() for study in studies]
+    for wanted in filter(None, args.only.split(",")):
+        name, _, value = wanted.partition("=")
+        if any(name not in cell.parameters for cell in cells):
+            known = ", ".join(cells[0].parameters)
+            raise UsageError(f"{name!r} is no parameter", where="--only", hint=f"one of {known}")
+        cells = [cell for cell in cells if str(cell.parameters[name]) == value]
+    if not cells:
+        raise UsageError("no cell is like that", where="--only")
     rows = run_cells(
-        [study.cell() for study in studies],
+        cells,
         run,
         workers=args.workers,
         out=args.out,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from headway.errors import DeadlineError, TransportError, UsageError
 from headway.observe.samples import FlowSample
@@ -17,17 +15,16 @@ from headway.transport.api import Sink
 from headway.transport.channels import Channels
 from headway.transport.control import ControlReceiver
 from headway.transport.inflow import Inflow, Receiver
-from headway.transport.lanes import Lanes, Steering, add_up
+from headway.transport.lanes import Steering
 from headway.transport.listener import Listener
 from headway.transport.loop import ProgressLoop
 from headway.transport.matched import Matcher, TcpTransfer
 from headway.transport.options import TcpOptions, local_address
-from headway.transport.outflow import Outflow, State
+from headway.transport.outflow import Outflow
+from headway.transport.outflows import Outflows
 from headway.transport.peers import Peers
 from headway.transport.poller import Poller
 from headway.transport.rendezvous import Rendezvous, meet
-from headway.transport.send_window import FIRST_BYTES, LANE_BYTES, SendWindow
-from headway.transport.tcp_info import FlowMeter
 from headway.transport.wire import Purpose
 
 _LOG = logging.getLogger(__name__)
@@ -72,7 +69,6 @@ class TcpTransport:
         if not 0 <= rank < size:
             raise UsageError(f"rank {rank} in a group of {size}")
         self._rank, self._size, self._group = rank, size, group
-        self._group_id = wire.group_id(group)
         self._options = options if options is not None else TcpOptions()
         self._address = local_address(self._options)
         self._close_lock = threading.Lock()
@@ -80,15 +76,13 @@ class TcpTransport:
         self._closed = False
         self._closing = False
         self._close_deadline_s = 0.0
-        self._outflows: dict[tuple[int, Purpose], Outflow] = {}
         self._inflows: dict[tuple[int, Purpose], Inflow] = {}
-        self._meters: dict[Outflow, FlowMeter] = {}
         self._beside: set[Inflow] = set()  # bulk connections beside the latest: parallel ones, and those that retire
 
         listening = sockets.listen_on(self._address, self._options)
         try:
             self._port: int = listening.getsockname()[1]
-            self._token, self._addresses = meet(
+            token, addresses = meet(
                 rendezvous,
                 rank=rank,
                 size=size,
@@ -101,13 +95,15 @@ class TcpTransport:
             listening.close()
             raise
         self._peers = Peers(self._loop, self._settled, self._left)
-        self._channels = Channels(self._loop, self._options.max_message_bytes, self._disown)
+        self._channels = Channels(
+            self._loop, self._options.max_message_bytes, lambda channel: self._outflows.disown(channel)
+        )
         self._control = ControlReceiver(self._options.max_control_bytes, self._callback_failed)
         self._matcher = Matcher(
             rank=rank,
             size=size,
             loop=self._loop,
-            connect=functools.partial(self._outflow, purpose=Purpose.MATCHED),
+            connect=lambda dst: self._outflows.to(dst, Purpose.MATCHED),
             max_message_bytes=self._options.max_message_bytes,
             max_early_bytes=self._options.max_early_bytes,
             early_grace_s=self._options.early_grace_s,
@@ -121,18 +117,30 @@ class TcpTransport:
             listening,
             rank=rank,
             size=size,
-            group=self._group_id,
-            token=self._token,
+            group=wire.group_id(group),
+            token=token,
             loop=self._loop,
             max_pending=self._options.max_pending_hellos,
             hello_timeout_s=self._options.hello_timeout_s,
             adopt=self._adopt,
         )
-        self._lanes: Lanes | None = None
-        if steering is not None:
-            self._lanes = Lanes(
-                self._loop, steering, functools.partial(self._begin_outflow, purpose=Purpose.STREAM), self._firsts
-            )
+        self._outflows = Outflows(
+            self._loop,
+            rank=rank,
+            group=wire.group_id(group),
+            token=token,
+            address=self._address,
+            addresses=addresses,
+            options=self._options,
+            steering=steering,
+            check=self._check_reachable,
+            on_sent={
+                Purpose.STREAM: self._channels.sent,
+                Purpose.CONTROL: lambda dst, channel, tag: None,
+                Purpose.MATCHED: self._matcher.sent,
+            },
+            on_end=self._outflow_ended,
+        )
         self._loop.start()
 
     @property
@@ -148,7 +156,7 @@ class TcpTransport:
     @property
     def streams(self) -> int:
         """See `StreamTransport`."""
-        return 1 if self._lanes is None else self._lanes.steering.widest
+        return self._outflows.streams
 
     @property
     def address(self) -> tuple[str, int]:
@@ -203,12 +211,12 @@ class TcpTransport:
     def flow_samples(self) -> list[FlowSample]:
         """One sample for each outgoing connection that did something since the last call. Any thread."""
         if self._loop.on_thread():
-            return self._sample()
+            return self._outflows.sample()
         samples: list[FlowSample] = []
         taken = threading.Event()
 
         def take() -> None:
-            samples.extend(self._sample())
+            samples.extend(self._outflows.sample())
             taken.set()
 
         self.run_soon(take)
@@ -232,8 +240,7 @@ class TcpTransport:
 
     def width(self, dst: int) -> int:
         """See `StreamTransport`."""
-        first = self._outflows.get((dst, Purpose.STREAM))
-        return 1 if self._lanes is None or first is None else self._lanes.steering.width(first.sock)
+        return self._outflows.width(dst)
 
     def run_at(self, when_s: float, function: Callable[[], None]) -> None:
         """See `StreamTransport`."""
@@ -256,90 +263,26 @@ class TcpTransport:
 
     def send_message(self, dst: int, channel: int, tag: int, payload: memoryview) -> None:
         """See `StreamTransport`. When `dst` is gone the channel fails, after the call has returned."""
-        outflow = self._outflows.get((dst, Purpose.STREAM))
-        if outflow is None or outflow.state is State.CLOSED:
-            try:
-                outflow = self._outflow(dst, Purpose.STREAM)
-            except TransportError as caught:
-                error = caught
-                self._loop.run_next(lambda: self._channels.fail(channel, error))
-                return
-        if self._lanes is not None:
-            outflow = self._lanes.choose(outflow)
+        try:
+            outflow = self._outflows.lane(dst)
+        except TransportError as caught:
+            error = caught
+            self._loop.run_next(lambda: self._channels.fail(channel, error))
+            return
         outflow.send(channel, tag, payload)
 
     def reroute(self, dst: int) -> None:
         """See `StreamTransport`."""
-        outflow = self._outflows.get((dst, Purpose.STREAM))
-        if outflow is None or outflow.state is not State.OPEN or not outflow.idle:
-            return
-        if self._lanes is not None:
-            if not all(each.idle for each in self._lanes.to(dst)):
-                return
-            for each in self._lanes.forget(dst):
-                self._retire(each)
-        del self._outflows[dst, Purpose.STREAM]
-        self._retire(outflow)
-
-    def _retire(self, outflow: Outflow) -> None:
-        self._meters.pop(outflow, None)
-        if outflow.state is State.OPEN:
-            outflow.retire()
-        else:
-            outflow.close()
-
-    def _firsts(self) -> Iterator[Outflow]:
-        """The first bulk connection to each peer."""
-        return (outflow for (_, purpose), outflow in self._outflows.items() if purpose is Purpose.STREAM)
-
-    def _every_outflow(self) -> list[Outflow]:
-        further = () if self._lanes is None else self._lanes.every()
-        return [*self._outflows.values(), *further]
+        self._outflows.reroute(dst)
 
     def _send_control(self, dst: int, payload: bytes) -> None:
         if dst == self._rank:
             self._control.deliver(dst, payload)
             return
         try:
-            self._outflow(dst, Purpose.CONTROL).send(0, 0, memoryview(payload))
+            self._outflows.to(dst, Purpose.CONTROL).send(0, 0, memoryview(payload))
         except TransportError as error:
             _LOG.info("rank %d drops a control message to rank %d: %s", self._rank, dst, error)
-
-    def _outflow(self, dst: int, purpose: Purpose) -> Outflow:
-        """The connection to `dst`, begun now if there is none. TransportError when `dst` is gone."""
-        outflow = self._outflows.get((dst, purpose))
-        if outflow is not None and outflow.state is not State.CLOSED:
-            return outflow
-        self._check_rank(dst)
-        if dst == self._rank:
-            raise TransportError(f"rank {dst} does not connect to itself")
-        outflow = self._outflows[dst, purpose] = self._begin_outflow(dst, purpose)
-        return outflow
-
-    def _begin_outflow(self, dst: int, purpose: Purpose) -> Outflow:
-        gone = self._closed_error() if self._closing else self._peers.why_gone(dst)
-        if gone is not None:
-            raise gone
-        host, port = self._addresses[dst]
-        sock, code = sockets.begin_connect(self._address, host, port, self._options)
-        hello = wire.Hello(self._group_id, self._rank, dst, purpose, secrets.token_bytes(wire.NONCE_BYTES))
-        told: dict[Purpose, Callable[[int, int, int], None]] = {
-            Purpose.STREAM: self._channels.sent,
-            Purpose.MATCHED: self._matcher.sent,
-            Purpose.CONTROL: lambda dst, channel, tag: None,
-        }
-        outflow = Outflow(sock, hello, self._token, self._loop, told[purpose], self._outflow_ended)
-        if purpose is not Purpose.CONTROL:
-            bounded = not self._options.send_buffer_bytes and host != sockets.published(self._address)
-            first_bytes = FIRST_BYTES if self.streams == 1 else LANE_BYTES
-            window = SendWindow(sock, first_bytes) if bounded and purpose is Purpose.STREAM else None
-            self._meters[outflow] = FlowMeter(sock, self._rank, dst, window)
-        if code:
-            self._loop.run_next(functools.partial(outflow.fail_connect, code))
-        else:
-            limit_s = self._options.connect_timeout_s
-            self._loop.run_at(time.monotonic() + limit_s, functools.partial(outflow.expire, limit_s, f"{host}:{port}"))
-        return outflow
 
     def _adopt(self, sock: socket.socket, hello: wire.Hello) -> None:
         """An authenticated connection came in."""
@@ -376,12 +319,9 @@ class TcpTransport:
             self._peers.leaving(inflow.src)
 
     def _outflow_ended(self, outflow: Outflow, error: TransportError | None) -> None:
-        self._meters.pop(outflow, None)
         if self._closing:
             return
         dst = outflow.dst
-        if not outflow.greeted and self._lanes is not None and outflow in self._lanes.to(dst):
-            return  # nothing was given to it, and the first connection tells what has become of the peer
         if error is not None and not self._peers.is_leaving(dst):
             self._lose(dst, error)
             return
@@ -411,30 +351,11 @@ class TcpTransport:
         self._matcher.peer_gone(rank, self._peers.left_error(rank))
 
     def _drop(self, rank: int) -> None:
-        for outflow in self._every_outflow():
-            if outflow.dst == rank:
-                self._meters.pop(outflow, None)
-                outflow.close()
+        self._outflows.drop(rank)
         for inflow in (*self._inflows.values(), *self._beside):
             if inflow.src == rank:
                 self._channels.inflows.discard(inflow)
                 inflow.close()
-
-    def _disown(self, channel: int) -> None:
-        for outflow in self._every_outflow():
-            if outflow.purpose is Purpose.STREAM:
-                outflow.disown(channel)
-
-    def _sample(self) -> list[FlowSample]:
-        if self._lanes is None:
-            samples = [meter.sample() for outflow, meter in self._meters.items() if outflow.state is State.OPEN]
-        else:
-            samples = []
-            for bulk in (True, False):
-                of_kind = [each for each in self._meters.items() if (each[0].purpose is Purpose.STREAM) == bulk]
-                some = [meter.sample() for outflow, meter in of_kind if outflow.state is State.OPEN]
-                samples += add_up(some) if bulk else some
-        return [sample for sample in samples if sample.acked_bytes or sample.busy_s]
 
     def _callback_failed(self, error: Exception) -> None:
         """A function that was handed to the progress thread raised."""
@@ -449,27 +370,17 @@ class TcpTransport:
         self._channels.fail_all(error)
         self._matcher.close(error)
         self._listener.close()
-        if self._lanes is not None:
-            self._lanes.close()
         for inflow in (*self._inflows.values(), *self._beside):
             inflow.close(goodbye=True)
-        for outflow in self._every_outflow():
-            if outflow.purpose is Purpose.MATCHED:
-                outflow.disown(None)
-            if outflow.state is State.OPEN or (outflow.state is not State.CLOSED and not outflow.idle):
-                outflow.say_goodbye()
-            else:
-                outflow.close()
+        self._outflows.say_goodbye()
         self._close_deadline_s = time.monotonic() + self._options.close_timeout_s
         self._loop.run_next(self._finish_close)
 
     def _finish_close(self) -> None:
-        open_flows = [outflow for outflow in self._every_outflow() if not outflow.closed]
-        if any(not outflow.idle for outflow in open_flows) and time.monotonic() < self._close_deadline_s:
+        if not self._outflows.idle and time.monotonic() < self._close_deadline_s:
             self._loop.run_at(time.monotonic() + _CLOSE_POLL_S, self._finish_close)
             return
-        for outflow in open_flows:
-            outflow.close()
+        self._outflows.close()
         self._loop.stop()
 
     def _closed_error(self) -> TransportError:
@@ -478,6 +389,14 @@ class TcpTransport:
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self._size:
             raise TransportError(f"there is no rank {rank} in group {self._group} of {self._size}")
+
+    def _check_reachable(self, dst: int) -> None:
+        self._check_rank(dst)
+        if dst == self._rank:
+            raise TransportError(f"rank {dst} does not connect to itself")
+        gone = self._closed_error() if self._closing else self._peers.why_gone(dst)
+        if gone is not None:
+            raise gone
 
     def _names(self) -> tuple[int, str]:
         return self._rank, self._group

@@ -77,7 +77,7 @@ def test_a_wrong_token_is_refused_and_the_token_never_travels(caplog: pytest.Log
 def test_a_listener_without_the_token_is_found_out() -> None:
     meeting = DictRendezvous()
     with group(2, rendezvous=meeting) as (first, second), socket.create_server(("127.0.0.1", 0)) as impostor:
-        first._addresses[1] = impostor.getsockname()[:2]
+        first._outflows._addresses[1] = impostor.getsockname()[:2]
         sink = CollectingSink()
 
         def send() -> None:
@@ -127,7 +127,7 @@ def test_a_second_connection_for_the_same_purpose_is_refused(caplog: pytest.LogC
 def test_a_listener_that_never_answers_is_given_up() -> None:
     options = TcpOptions(connect_timeout_s=0.3)
     with group(2, options) as (first, _), socket.create_server(("127.0.0.1", 0)) as deaf:
-        first._addresses[1] = deaf.getsockname()[:2]
+        first._outflows._addresses[1] = deaf.getsockname()[:2]
         sink = CollectingSink()
 
         def send() -> None:

@@ -100,8 +100,8 @@ def pass_channel(sender: TcpTransport, receiver: TcpTransport, channel: int) -> 
 
 
 def lanes_of(transport: TcpTransport) -> int:
-    assert transport._lanes is not None
-    return len(transport._lanes.to(1))
+    assert transport._outflows._lanes is not None
+    return len(transport._outflows._lanes.to(1))
 
 
 def test_connections_are_opened_when_they_are_asked_for_and_everything_arrives() -> None:
@@ -126,9 +126,9 @@ def test_all_connections_carry_bytes_and_they_add_up() -> None:
         sender.flow_samples()
         for channel in range(1, 4):
             pass_channel(sender, receiver, channel)
-        meters = [outflow for outflow in sender._meters if outflow.purpose is Purpose.STREAM]
+        meters = [outflow for outflow in sender._outflows._meters if outflow.purpose is Purpose.STREAM]
         assert len(meters) == 4
-        samples = on_loop(sender, sender._sample)
+        samples = on_loop(sender, sender._outflows.sample)
         expected = 3 * sum(len(payload(tag)) + 24 for tag in range(MESSAGES))
         assert [(sample.src, sample.dst) for sample in samples] == [(0, 1)]
         assert samples[0].acked_bytes == pytest.approx(expected, rel=0.05)
@@ -139,8 +139,8 @@ def test_without_steering_there_is_one_connection_and_no_timer() -> None:
     with group(2) as (sender, receiver):
         pass_channel(sender, receiver, 0)
         assert sender.streams == 1
-        assert sender._lanes is None
-        assert [key for key in sender._outflows if key[1] is Purpose.STREAM] == [(1, Purpose.STREAM)]
+        assert sender._outflows._lanes is None
+        assert [each.dst for each in sender._outflows.every() if each.purpose is Purpose.STREAM] == [1]
         assert receiver._beside == set()
         assert not any("tick" in str(entry[2]) for entry in sender._loop._timers)
 
@@ -163,7 +163,7 @@ def test_another_path_takes_all_connections_along() -> None:
 
 def _ports(transport: TcpTransport) -> set[int]:
     return {
-        outflow.sock.getsockname()[1] for outflow in transport._every_outflow() if outflow.purpose is Purpose.STREAM
+        outflow.sock.getsockname()[1] for outflow in transport._outflows.every() if outflow.purpose is Purpose.STREAM
     }
 
 

@@ -18,7 +18,7 @@ def _send(transport: TcpTransport, channel: int, sink: CollectingSink) -> int:
     transport.open_channel(channel, sink)
     for tag in range(MESSAGES):
         transport.send_message(1, channel, tag, memoryview(bytes([channel]) * SIZE_BYTES))
-    return int(transport._outflows[1, Purpose.STREAM].sock.getsockname()[1])
+    return int(transport._outflows.to(1, Purpose.STREAM).sock.getsockname()[1])
 
 
 def _all_sent(sink: CollectingSink) -> bool:

@@ -409,7 +409,7 @@ def test_congestion_control_is_what_was_asked_for(name: str) -> None:
             _, sink = open_channels(transports)
             on_loop(first, lambda: first.send_message(1, 0, 0, memoryview(bytes(1 << 20))))
             sink.wait_for(lambda: len(sink.messages) == 1)
-            flow = first._outflows[1, Purpose.STREAM]
+            flow = first._outflows.to(1, Purpose.STREAM)
             chosen = flow.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
             assert chosen.rstrip(b"\0").decode() == name
     except UsageError as error:
