@@ -1,4 +1,6 @@
-"""REACT's simulation study: `python -m bench.react_study --out DIR [--quick | --only ...]`. Rows as JSON lines, tables as markdown.
+"""REACT's simulation study: `python -m bench.react_study --out DIR [--quick | --only ...]`.
+
+Rows as JSON lines, tables as markdown.
 
 Three patterns (ring and double binary tree all-reduce, recursive-doubling all-gather) on 8 to 1,024 hosts of 10 Gbit/s,
 with congestion on hosts and in the fabric and with lost links, for one job and for several that tune on the same
