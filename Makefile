@@ -11,7 +11,8 @@ help:
 	@echo "make demo    the main thing, in about 3 minutes: congestion under DDP training, gloo and Headway (root)"
 	@echo "make test    all tests; those that need root say so when they are skipped"
 	@echo "make check   format, lint, types, import rules"
-	@echo "make bench   the tables of docs/results.md but the detector's, into $(OUT)/bench; about 80 minutes (root)"
+	@echo "make bench   the tables of docs/results.md but the detector's, into $(OUT)/bench; about 2 hours (root)"
+	@echo "make bench-sim  the simulator's tables, into $(OUT)/bench; about half an hour"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make clean   remove what was made, except .venv"
 
@@ -61,12 +62,21 @@ bench-peers:
 	    echo "the MPI peers are missing: apt install openmpi-bin mpich" >&2; exit 2; \
 	  fi
 
-bench: $(STAMP) bench-peers
+bench: $(STAMP) bpf bench-peers
 	mkdir -p $(OUT)/bench
 	$(BIN)/python -m bench.all_reduce_star8 --out $(OUT)/bench/star8.json
 	$(BIN)/python -m bench.rack2x4 --out $(OUT)/bench/rack2x4.json
 	$(BIN)/python -m bench.reaction --out $(OUT)/bench/reaction
 	$(BIN)/python -m bench.ddp --out $(OUT)/bench/ddp
+	$(BIN)/python -m bench.agreement --out $(OUT)/bench/agreement.json
+	$(BIN)/python -m bench.interleave --out $(OUT)/bench/interleave
+
+bench-sim: $(STAMP)
+	mkdir -p $(OUT)/bench
+	$(BIN)/python -m bench.sim_scale --out $(OUT)/bench/sim-scale.json
+	$(BIN)/python -m bench.sim_runs --out $(OUT)/bench/sim-runs.json
+	$(BIN)/python -m bench.interleave_sim --out $(OUT)/bench/interleave-sim.json
+	$(BIN)/python -m bench.react_study --out $(OUT)/bench/react-study --most-hosts 128
 
 clean:
 	rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
