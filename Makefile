@@ -4,7 +4,7 @@ OUT ?= out
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help demo test check format bench bench-peers bpf clean
+.PHONY: help demo test check format bench bench-sim bench-peers bpf clean
 .DEFAULT_GOAL := help
 
 help:
