@@ -251,6 +251,8 @@ def test_a_name_that_is_taken_is_an_error_and_not_a_second_one() -> None:
 
 @pytest.mark.usefixtures("loadable")
 def test_an_algorithm_for_everybody_is_used_where_a_process_may_load_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    if any(name in registered() for name in ("headway_reno", "headway_cubic")):
+        pytest.skip("somebody has loaded algorithms for everybody on this machine")
     command = [sys.executable, "-m", "headway.cli.main", "interleave", "load", "bpf-reno"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
         assert daemon.stdout is not None
