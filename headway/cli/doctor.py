@@ -18,6 +18,7 @@ import headway
 from headway.errors import UsageError
 from headway.interleave import actuator, bpf
 from headway.lab import build, kernel
+from headway.lab.scenario import Scenario
 from headway.transport import tcp_info
 
 _USER_NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
@@ -94,7 +95,8 @@ def _lab() -> list[Check]:
     if root:
         rights = Check("lab", "lab", True, "as root")
     elif _number(_USER_NAMESPACES) > 0:
-        rights = Check("lab", "lab", True, "`lab run`, in a user namespace; `lab up` needs root")
+        says = "`lab run`, in a user namespace; `lab up` needs root" + _refused_control()
+        rights = Check("lab", "lab", True, says)
     else:
         rights = Check("lab", "lab", False, "no CAP_NET_ADMIN and CAP_SYS_ADMIN, and no user namespaces")
     if root:
@@ -105,6 +107,21 @@ def _lab() -> list[Check]:
     else:
         netem, says = False, "only root can tell; without it delay and loss come from a relay in user space"
     return [rights, Check("lab", "netem", netem, says)]
+
+
+def _refused_control() -> str:
+    """What to add where only root may choose the congestion control that scenarios have unless they say another."""
+    default: str = Scenario.model_fields["congestion_control"].default
+    try:
+        allowed = (_CONTROLS / "tcp_allowed_congestion_control").read_text().split()
+    except OSError:
+        return ""
+    if default in allowed:
+        return ""
+    return (
+        f"; so do scenarios with {default}, their default, which is not in net.ipv4.tcp_allowed_congestion_control"
+        f" ({' '.join(allowed)})"
+    )
 
 
 def _number(path: Path) -> int:
