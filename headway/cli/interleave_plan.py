@@ -20,7 +20,7 @@ from headway.errors import UsageError
 from headway.interleave.central import CentralPlan
 from headway.interleave.central import plan as planned
 from headway.lab.files import load_scenario, parse_scenario, scenario_mapping
-from headway.sim.jobs.shift_profile import profile, starts_s
+from headway.report.words import counted
 
 SLACK = "2%"
 PLAIN_WIDTH = 120  # columns where the output is no terminal
@@ -38,6 +38,9 @@ def plan(
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the plan as JSON.")] = None,
 ) -> None:
     """One time shift per job, so that the jobs' bursts meet as little as possible; and what the links allow at best."""
+    # Here, because it loads numba: the other verbs run where nothing is compiled, as root with nothing to write to.
+    from headway.sim.jobs.shift_profile import profile, starts_s
+
     chosen = load_scenario(scenario)
     if not chosen.jobs:
         raise UsageError("the scenario has no jobs", where=chosen.name, hint="see docs/lab.md for the fields")
@@ -80,7 +83,7 @@ def _written(time_s: float) -> str:
 
 
 def _print(name: str, found: CentralPlan, starts: Mapping[str, float]) -> None:
-    print(f"{name}: {len(starts)} jobs")
+    print(f"{name}: {counted(len(starts), 'job')}")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     table.add_column("job", no_wrap=True)
     for head in ("alone", "shift", "start", "period", "over alone", "limit"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from headway.sim.engine.compiled import compiled
 from headway.sim.engine.tables import NONE, Records
 
 
-@njit(cache=True)
+@compiled
 def _up(flows: Records, place: int, flow: int) -> None:
     due_s = flows[flow].due_s
     while place > 0:
@@ -23,7 +23,7 @@ def _up(flows: Records, place: int, flow: int) -> None:
     flows[flow].place = place
 
 
-@njit(cache=True)
+@compiled
 def _down(flows: Records, size: int, place: int, flow: int) -> None:
     due_s = flows[flow].due_s
     while True:
@@ -44,7 +44,7 @@ def _down(flows: Records, size: int, place: int, flow: int) -> None:
     flows[flow].place = place
 
 
-@njit(cache=True)
+@compiled
 def remove(flows: Records, state: Records, flow: int) -> None:
     """Take a flow off the heap, if it is there."""
     place = flows[flow].place
@@ -61,7 +61,7 @@ def remove(flows: Records, state: Records, flow: int) -> None:
             _down(flows, size, place, last)
 
 
-@njit(cache=True)
+@compiled
 def put(flows: Records, state: Records, flow: int) -> None:
     """Put a flow where its `due_s` belongs; one that is never due is left off."""
     if flows[flow].due_s == np.inf:
@@ -78,7 +78,7 @@ def put(flows: Records, state: Records, flow: int) -> None:
         _down(flows, state[0].heap, place, flow)
 
 
-@njit(cache=True)
+@compiled
 def first_s(flows: Records, state: Records) -> float:
     """When the first flow is due; infinity if none is."""
     due_s: float = flows[flows[0].heap].due_s if state[0].heap > 0 else np.inf

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from headway.sim.engine.compiled import compiled
 from headway.sim.engine.due import first_s, remove
 from headway.sim.engine.maxmin import OWN, account, dirty, dirty_after, pend, schedule, sent_bytes, solve
 from headway.sim.engine.tables import NONE, POPPED, Records
@@ -19,7 +19,7 @@ SAME_INSTANT = 1e-13
 Links = npt.NDArray[np.int64]
 
 
-@njit(cache=True)
+@compiled
 def _queue(queues: Records, links: Records, state: Records, link: int, level: int) -> int:
     """The queue of a class on a link, made if it is not there."""
     before: int = NONE
@@ -40,7 +40,7 @@ def _queue(queues: Records, links: Records, state: Records, link: int, level: in
     return made
 
 
-@njit(cache=True)
+@compiled
 def _forget_queue(queues: Records, links: Records, state: Records, queue: int) -> None:
     link = queues[queue].link
     if links[link].first == queue:
@@ -55,7 +55,7 @@ def _forget_queue(queues: Records, links: Records, state: Records, queue: int) -
     state[0].free_queues += 1
 
 
-@njit(cache=True)
+@compiled
 def begin(
     flows: Records,
     uses: Records,
@@ -98,7 +98,7 @@ def begin(
     return flow
 
 
-@njit(cache=True)
+@compiled
 def end(
     flows: Records, uses: Records, queues: Records, links: Records, state: Records, now_s: float, flow: int, whole: bool
 ) -> float:
@@ -135,7 +135,7 @@ def end(
     return sent
 
 
-@njit(cache=True)
+@compiled
 def change(flows: Records, state: Records, flow: int, weight: float, cap_Bps: float) -> None:
     """A flow has another weight or cap."""
     f = flows[flow]
@@ -145,7 +145,7 @@ def change(flows: Records, state: Records, flow: int, weight: float, cap_Bps: fl
         pend(flows, state, flow)
 
 
-@njit(cache=True)
+@compiled
 def aim(flows: Records, state: Records, now_s: float, flow: int, size_bytes: float, mark_bytes: float) -> None:
     """A flow has another size, or is waited for at another byte."""
     flows[flow].size_bytes = size_bytes
@@ -153,7 +153,7 @@ def aim(flows: Records, state: Records, now_s: float, flow: int, size_bytes: flo
     schedule(flows, state, flow, now_s)
 
 
-@njit(cache=True)
+@compiled
 def change_capacity(queues: Records, links: Records, state: Records, link: int, capacity_Bps: float) -> None:
     """A link has another capacity."""
     if links[link].capacity_Bps != capacity_Bps:
@@ -164,7 +164,7 @@ def change_capacity(queues: Records, links: Records, state: Records, link: int, 
             queue = queues[queue].next
 
 
-@njit(cache=True)
+@compiled
 def carried_bytes(flows: Records, uses: Records, queues: Records, links: Records, now_s: float, link: int) -> float:
     """What a link has carried by now. Changes nothing, so that looking at a run doesn't change its rounding."""
     carried: float = links[link].carried_bytes
@@ -179,7 +179,7 @@ def carried_bytes(flows: Records, uses: Records, queues: Records, links: Records
     return carried
 
 
-@njit(cache=True)
+@compiled
 def use(queues: Records, links: Records, link: int) -> tuple[float, int]:
     """(bytes per second that the flows of a link take since the last solve, how many they are)."""
     used_Bps, count = 0.0, 0
@@ -191,7 +191,7 @@ def use(queues: Records, links: Records, link: int) -> tuple[float, int]:
     return used_Bps, count
 
 
-@njit(cache=True)
+@compiled
 def use_of_all(queues: Records, links: Records) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """The same of every link."""
     used_Bps, count = np.zeros(links.shape[0]), np.zeros(links.shape[0], dtype=np.int64)
@@ -200,7 +200,7 @@ def use_of_all(queues: Records, links: Records) -> tuple[npt.NDArray[np.float64]
     return used_Bps, count
 
 
-@njit(cache=True)
+@compiled
 def flows_on(uses: Records, queues: Records, links: Records, link: int) -> list[int]:
     """The rows of a link's flows."""
     found = []
@@ -214,7 +214,7 @@ def flows_on(uses: Records, queues: Records, links: Records, link: int) -> list[
     return found
 
 
-@njit(cache=True)
+@compiled
 def reaches(flows: Records, now_s: float, flow: int, target_bytes: float) -> bool:
     """Whether so many bytes of a flow have left at this instant."""
     f = flows[flow]
@@ -226,7 +226,7 @@ def reaches(flows: Records, now_s: float, flow: int, target_bytes: float) -> boo
     return due_s <= now_s * (1 + SAME_INSTANT)
 
 
-@njit(cache=True)
+@compiled
 def settle(flows: Records, uses: Records, queues: Records, links: Records, state: Records, now_s: float) -> float:
     """When the next flow is due; solves the rates first, unless one is due now and may change them again."""
     if first_s(flows, state) <= now_s * (1 + SAME_INSTANT):
@@ -235,7 +235,7 @@ def settle(flows: Records, uses: Records, queues: Records, links: Records, state
     return max(now_s, first_s(flows, state))
 
 
-@njit(cache=True)
+@compiled
 def take_due(flows: Records, state: Records, now_s: float) -> int:
     """Put the flows that are due now into the list `ready`, in order of starting, and take them off the heap."""
     ready = 0

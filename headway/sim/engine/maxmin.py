@@ -28,8 +28,8 @@ queue whose chosen flows changed. Neither depends on how many hosts, links or ot
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from headway.sim.engine.compiled import compiled
 from headway.sim.engine.due import put
 from headway.sim.engine.progressive import SAME, fill
 from headway.sim.engine.tables import NONE, Records
@@ -41,7 +41,7 @@ CLEAN, BEFORE, OWN = 0, 1, 2
 """Why a queue is dirty: it is not; classes before it use another part; its own flows or the capacity changed."""
 
 
-@njit(cache=True)
+@compiled
 def dirty(queues: Records, state: Records, queue: int, why: int) -> None:
     """Have a queue looked at by the next solve."""
     if queues[queue].dirty == CLEAN:
@@ -50,7 +50,7 @@ def dirty(queues: Records, state: Records, queue: int, why: int) -> None:
     queues[queue].dirty = max(queues[queue].dirty, why)
 
 
-@njit(cache=True)
+@compiled
 def dirty_after(queues: Records, state: Records, queue: int) -> None:
     """The same for the classes after it on its link."""
     queue = queues[queue].next
@@ -59,7 +59,7 @@ def dirty_after(queues: Records, state: Records, queue: int) -> None:
         queue = queues[queue].next
 
 
-@njit(cache=True)
+@compiled
 def pend(flows: Records, state: Records, flow: int) -> None:
     """Have a flow solved by the next solve: it is new, or has another weight or cap."""
     flows[flow].pending = True
@@ -69,7 +69,7 @@ def pend(flows: Records, state: Records, flow: int) -> None:
         state[0].changed_flows += 1
 
 
-@njit(cache=True)
+@compiled
 def sent_bytes(flows: Records, flow: int, now_s: float) -> float:
     """How much of a flow has left by now."""
     f = flows[flow]
@@ -80,7 +80,7 @@ def sent_bytes(flows: Records, flow: int, now_s: float) -> float:
     return min(size_bytes, by_now)
 
 
-@njit(cache=True)
+@compiled
 def account(
     flows: Records, uses: Records, queues: Records, links: Records, flow: int, now_s: float, sent: float
 ) -> None:
@@ -94,7 +94,7 @@ def account(
         links[queues[uses[use].queue].link].carried_bytes += moved_bytes
 
 
-@njit(cache=True)
+@compiled
 def schedule(flows: Records, state: Records, flow: int, now_s: float) -> None:
     """Work out when a flow's next mark or its end is due."""
     f = flows[flow]
@@ -108,7 +108,7 @@ def schedule(flows: Records, state: Records, flow: int, now_s: float) -> None:
     put(flows, state, flow)
 
 
-@njit(cache=True)
+@compiled
 def _available_Bps(queues: Records, links: Records, queue: int) -> float:
     link = queues[queue].link
     capacity_Bps = links[link].capacity_Bps
@@ -120,7 +120,7 @@ def _available_Bps(queues: Records, links: Records, queue: int) -> float:
     return left_Bps if left_Bps > SAME * capacity_Bps else 0.0
 
 
-@njit(cache=True)
+@compiled
 def _see(flows: Records, uses: Records, queues: Records, links: Records, state: Records, queue: int) -> None:
     q = queues[queue]
     if q.seen:
@@ -141,7 +141,7 @@ def _see(flows: Records, uses: Records, queues: Records, links: Records, state: 
         q.outside_Bps = q.used_Bps
 
 
-@njit(cache=True)
+@compiled
 def _choose(flows: Records, uses: Records, queues: Records, links: Records, state: Records, flow: int) -> None:
     f = flows[flow]
     if f.chosen:
@@ -164,7 +164,7 @@ def _choose(flows: Records, uses: Records, queues: Records, links: Records, stat
         q.first_chosen = use
 
 
-@njit(cache=True)
+@compiled
 def _look(flows: Records, uses: Records, queues: Records, links: Records, queue: int, joining: int) -> int:
     """Add to the list `joining` the flows of a queue that must be chosen too; its new length."""
     q = queues[queue]
@@ -199,7 +199,7 @@ def _look(flows: Records, uses: Records, queues: Records, links: Records, queue:
     return joining
 
 
-@njit(cache=True)
+@compiled
 def _choose_linked(flows: Records, uses: Records, queues: Records, links: Records, state: Records) -> None:
     """Choose every flow of the class that shares queues with a chosen one, and so on."""
     i = 0
@@ -211,7 +211,7 @@ def _choose_linked(flows: Records, uses: Records, queues: Records, links: Record
         i += 1
 
 
-@njit(cache=True)
+@compiled
 def _keep(flows: Records, uses: Records, queues: Records, links: Records, state: Records, now_s: float) -> None:
     """Make the next rates the rates."""
     for i in range(state[0].choice):
@@ -246,7 +246,7 @@ def _keep(flows: Records, uses: Records, queues: Records, links: Records, state:
     state[0].choice = state[0].look = 0
 
 
-@njit(cache=True)
+@compiled
 def _first_class(flows: Records, queues: Records, state: Records) -> int:
     """The first class in which something changed; forget what is no longer there."""
     first = np.iinfo(np.int64).max
@@ -273,7 +273,7 @@ def _first_class(flows: Records, queues: Records, state: Records) -> int:
     return first
 
 
-@njit(cache=True)
+@compiled
 def _choose_changed(flows: Records, uses: Records, queues: Records, links: Records, state: Records, level: int) -> None:
     kept = 0
     for i in range(state[0].changed_flows):
@@ -306,7 +306,7 @@ def _choose_changed(flows: Records, uses: Records, queues: Records, links: Recor
             use = uses[use].next
 
 
-@njit(cache=True)
+@compiled
 def solve(flows: Records, uses: Records, queues: Records, links: Records, state: Records, now_s: float) -> None:
     """Give every flow its max-min fair rate after all changes since the last call. Arguments: see `tables.Tables`."""
     while state[0].changed_flows > 0 or state[0].changed_queues > 0:

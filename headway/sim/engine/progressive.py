@@ -9,15 +9,15 @@ the cost is flows times hops, and the log of the number of queues for each corre
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from headway.sim.engine.compiled import compiled
 from headway.sim.engine.tables import NONE, Records
 
 SAME = 1e-12
 """Levels that differ by less than this part are one level; less than this part of a link's capacity is nothing."""
 
 
-@njit(cache=True)
+@compiled
 def _sift(queues: Records, size: int, queue: int, level: float) -> None:
     """Put a queue at the top of the heap of levels, whose first row is free, and let it sink."""
     place = 0
@@ -34,7 +34,7 @@ def _sift(queues: Records, size: int, queue: int, level: float) -> None:
     queues[place].heap, queues[place].heap_level = queue, level
 
 
-@njit(cache=True)
+@compiled
 def _count_weight(flows: Records, uses: Records, queues: Records, queue: int) -> None:
     weight = 0.0
     use = queues[queue].first_chosen
@@ -45,7 +45,7 @@ def _count_weight(flows: Records, uses: Records, queues: Records, queue: int) ->
     queues[queue].open_weight = queues[queue].counted_weight = weight
 
 
-@njit(cache=True)
+@compiled
 def _stop(flows: Records, uses: Records, queues: Records, flow: int, rate_Bps: float, bound: int) -> None:
     """A flow that is being filled has its rate."""
     f = flows[flow]
@@ -61,7 +61,7 @@ def _stop(flows: Records, uses: Records, queues: Records, flow: int, rate_Bps: f
             _count_weight(flows, uses, queues, uses[use].queue)
 
 
-@njit(cache=True)
+@compiled
 def fill(flows: Records, uses: Records, queues: Records, state: Records) -> None:
     """Progressive filling of the chosen flows: sets their `next_Bps` and `next_bound`."""
     chosen = state[0].choice
