@@ -20,10 +20,14 @@ from headway.collectives.plan_book import PINNABLE
 from headway.decide.journal import OperationRecord
 from headway.errors import HeadwayError, UsageError
 from headway.interleave.actuator import choose
+from headway.interleave.aggressiveness import Aggressiveness
 from headway.lab.job_runs import JobRank, check_runnable, job_ranks
+from headway.lab.jobs import Job
 from headway.lab.lab import Lab
+from headway.lab.placement import place
 from headway.lab.ranks import RankProcess, RunResult
 from headway.lab.scenario import Scenario
+from headway.report.words import counted
 from headway.sim.jobs.job_run import phase_limit_s
 from headway.sim.result import JobResult
 from headway.sim.topologies import cluster_of
@@ -32,6 +36,8 @@ BACKENDS = ("headway", "gloo")
 HEAD_START_S = 0.1
 """From the last rank's "ready" to zero: every rank must have heard of it."""
 _WORKER = "headway.bench.job_worker"
+_NAMED_HOSTS = 8
+"""Of a job, in its headline."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,10 @@ def check_jobs(scenario: Scenario, *, backend: str = "headway") -> None:
             raise UsageError(what, where=f"job {job.name}: weight", hint="use the backend headway")
         if job.interleave is not None:
             foreign = backend == "gloo" and collectives
+            asked = job.interleave
+            f = Aggressiveness(slope=asked.slope, intercept=asked.intercept, most=asked.most)
             try:
-                choose(job.interleave.actuator, foreign=foreign)
+                choose(job.interleave.actuator, foreign=foreign, aggressiveness=f)
             except UsageError as error:
                 where = f"job {job.name}: {error.where}"
                 raise UsageError(error.what, where=where, hint=error.hint) from None
@@ -63,6 +71,38 @@ def check_jobs(scenario: Scenario, *, backend: str = "headway") -> None:
             raise UsageError(
                 f"{job.plan!r} is no plan", where=f"job {job.name}: plan", hint=f"one of {', '.join(PINNABLE)}"
             )
+
+
+def headlines(scenario: Scenario, *, backend: str = "headway", seed: int = 0) -> list[str]:
+    """A line for each job: `job first: 2 ranks on host0, host2; interleaved by bpf-reno`.
+
+    Args:
+        scenario: one that `check_jobs` takes.
+        backend: of torch.distributed.
+        seed: of the whole run, for placement.
+    """
+    lines = []
+    for job, hosts in ((job, place(scenario, seed=seed)[job.name]) for job in scenario.jobs):
+        names = list(dict.fromkeys(scenario.host_names[host] for host in hosts))
+        more = f" and {len(names) - _NAMED_HOSTS} more" if len(names) > _NAMED_HOSTS else ""
+        on = f"{', '.join(names[:_NAMED_HOSTS])}{more}"
+        lines.append(f"job {job.name}: {counted(len(hosts), 'rank')} on {on}; {_pushed_by(scenario, job, backend)}")
+    return lines
+
+
+def _pushed_by(scenario: Scenario, job: Job, backend: str) -> str:
+    """What governs how hard a job's connections push, as `choose` has it for each kind of them."""
+    control = job.congestion_control or scenario.congestion_control
+    asked = job.interleave
+    if asked is None:
+        return control
+    f = Aggressiveness(slope=asked.slope, intercept=asked.intercept, most=asked.most)
+    kinds = {phase.kind for phase in job.loop} - {"compute"}
+    whose = sorted({backend == "gloo" and kind != "send" for kind in kinds}) or [False]
+    actuators = list(dict.fromkeys(choose(asked.actuator, foreign=foreign, aggressiveness=f) for foreign in whose))
+    by = " and ".join(actuators)
+    # A BPF actuator is a congestion control itself; the others work on top of one.
+    return f"interleaved by {by}" + ("" if all(each.startswith("bpf-") for each in actuators) else f" on {control}")
 
 
 def run_jobs(

@@ -30,7 +30,7 @@ _DRIVERS = {
     "streams": "headway.interleave.streams",
     "pacing": "headway.interleave.pacing",
 }
-"""Each actuator's module. It has `why_not(name)` and `open_actuator(name, aggressiveness)`, as the functions below."""
+"""Each module has `why_not(name, aggressiveness)` and `open_actuator(name, aggressiveness)`, as the functions below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,37 +94,38 @@ class Actuator(Protocol):
 class _Driver(Protocol):
     """What a driver's module has."""
 
-    def why_not(self, name: str) -> str | None: ...
+    def why_not(self, name: str, aggressiveness: Aggressiveness | None = None) -> str | None: ...
 
     def open_actuator(self, name: str, aggressiveness: Aggressiveness) -> Actuator: ...
 
 
-def why_not(name: str, *, foreign: bool = False) -> str | None:
+def why_not(name: str, *, foreign: bool = False, aggressiveness: Aggressiveness | None = None) -> str | None:
     """Why this actuator cannot be used here, as one line with what to do; None if it can.
 
     Args:
         name: one of `NAMES`.
         foreign: the connections belong to a library (gloo), so none can be added.
+        aggressiveness: what it is to be opened with; None: the default.
     """
     if foreign and name == "streams":
         return "the connections belong to another library, which opens no second one"
-    return _driver(name).why_not(name)
+    return _driver(name).why_not(name, aggressiveness)
 
 
-def choose(name: str = AUTO, *, foreign: bool = False) -> str:
-    """The actuator to use: `name` itself, or for `auto` the first of `NAMES` that works here.
+def choose(name: str = AUTO, *, foreign: bool = False, aggressiveness: Aggressiveness | None = None) -> str:
+    """The actuator to use: `name` itself, or for `auto` the first of `NAMES` that works here with this F.
 
     Raises:
         UsageError: if it does not work here, with the reason; for `auto` with all reasons.
     """
     if name != AUTO:
-        reason = why_not(name, foreign=foreign)
+        reason = why_not(name, foreign=foreign, aggressiveness=aggressiveness)
         if reason is not None:
             raise UsageError(f"{name} cannot be used here: {reason}", where="interleave: actuator", hint=f"try {AUTO}")
         return name
     reasons: list[str] = []
     for each in NAMES:
-        reason = why_not(each, foreign=foreign)
+        reason = why_not(each, foreign=foreign, aggressiveness=aggressiveness)
         if reason is None:
             return each
         reasons.append(f"{each}: {reason}")
@@ -133,7 +134,7 @@ def choose(name: str = AUTO, *, foreign: bool = False) -> str:
 
 def open_actuator(name: str, aggressiveness: Aggressiveness, *, foreign: bool = False) -> Actuator:
     """The actuator of that name (or `auto`), ready to adopt connections; see `choose` for the errors."""
-    chosen = choose(name, foreign=foreign)
+    chosen = choose(name, foreign=foreign, aggressiveness=aggressiveness)
     return _driver(chosen).open_actuator(chosen, aggressiveness)
 
 

@@ -11,6 +11,7 @@ own, so that two jobs never meet and each has its own parameters. A process that
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import math
 import platform
@@ -32,6 +33,8 @@ LEAST_KERNEL = (6, 4)
 _PLACEHOLDER = b"@@headway_name@"
 _NAME_BYTES = 15
 _ONE = 1 << 16
+_GONE = (errno.EBADF, errno.ENOTSOCK, errno.EOPNOTSUPP, errno.ENOPROTOOPT, errno.EINVAL)
+"""What the kernel says of a descriptor that is closed, or leads to something that is no TCP socket."""
 _KEEP, _PAUSES, _SPREAD_PERCENT = 8, 32, 15
 _ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 _KERNEL_TYPES = Path("/sys/kernel/btf/vmlinux")
@@ -164,8 +167,25 @@ class BpfActuator:
     def release(self, connection: socket.socket) -> None:
         """See `Actuator`."""
         before = self._before.pop(connection, None)
-        if before is not None and connection.fileno() >= 0:
+        if before is None or not self._uses(connection):
+            return
+        try:
             _choose(connection, before)
+        except ActuatorError:
+            if self._uses(connection):  # else it was closed just now
+                raise
+
+    def _uses(self, connection: socket.socket) -> bool:
+        """Whether its descriptor still leads to a socket with this algorithm.
+
+        Its owner may have closed it: then there is none, or it leads to something else that is not ours to change.
+        """
+        try:
+            return _algorithm(connection) == self.algorithm.encode()
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise ActuatorError(f"a connection does not tell its algorithm: {error.strerror}") from None
 
     def push(self, connection: socket.socket, weight: float | None) -> None:
         """See `Actuator`."""
@@ -276,14 +296,16 @@ def _trial(name: str) -> str | None:
     return None
 
 
-def why_not(name: str) -> str | None:
+def why_not(name: str, aggressiveness: Aggressiveness | None = None) -> str | None:
     """See `actuator.why_not`."""
     reasons = [reason for reason in requirements(name).values() if reason is not None]
     if not reasons:
         failed = _trial(name)
         reasons = [failed] if failed is not None else []
-    if not reasons or public(name):
+    if not reasons:
         return None
+    if public(name):
+        return None if aggressiveness in (None, Aggressiveness()) else _only_defaults(name)
     return f"{'; '.join(reasons)}; or let root run `headway interleave load {name}`"
 
 
@@ -297,11 +319,15 @@ def open_actuator(name: str, aggressiveness: Aggressiveness) -> BpfActuator:
     if any(requirements(name).values()) or _trial(name) is not None:
         if aggressiveness != Aggressiveness():
             raise UsageError(
-                f"{PUBLIC[name]}, which another process registered, has the default slope, intercept and most",
+                _only_defaults(name),
                 where="interleave", hint="leave them out, choose streams or pacing, or run as root",
             )  # fmt: skip
         return BpfActuator(name, aggressiveness, None)
     return BpfActuator(name, aggressiveness, Registered(name, _own_name(name), settings(aggressiveness)))
+
+
+def _only_defaults(name: str) -> str:
+    return f"{PUBLIC[name]}, which another process registered, has the default slope, intercept and most"
 
 
 def _own_name(name: str) -> str:

@@ -122,7 +122,7 @@ def _set_cap(connection: socket.socket, cap_Bps: float | None) -> None:
         raise ActuatorError(f"the kernel does not take a pacing rate: {error.strerror}") from None
 
 
-def why_not(name: str) -> str | None:
+def why_not(name: str, aggressiveness: Aggressiveness | None = None) -> str | None:
     """See `actuator.why_not`."""
     if not sys.platform.startswith("linux") or not hasattr(socket, "TCP_INFO"):
         return "it needs Linux"

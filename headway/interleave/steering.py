@@ -16,6 +16,9 @@ from headway.interleave.streams import Streams
 from headway.settings import Settings
 from headway.transport.lanes import FixedStreams, Steering
 
+_CONTROLS = "bpf-"
+"""How the names of actuators begin that are congestion controls."""
+
 
 class Interleaver:
     """Interleaves the bulk connections of one group; see `transport.lanes.Steering`.
@@ -101,16 +104,30 @@ def aggressiveness_from(settings: Settings) -> Aggressiveness:
 
 def check(settings: Settings) -> None:
     """UsageError where interleaving is asked for in a way that is wrong, or that does not work here."""
-    aggressiveness_from(settings)
+    aggressiveness = aggressiveness_from(settings)
     streams = _streams(settings)
     if settings.interleave in ("", "off"):
         return
     if streams != 1:
         raise UsageError("interleaving decides how many connections are used", where="HEADWAY_STREAMS")
+    if settings.interleave.startswith(_CONTROLS):
+        _check_control(settings, settings.interleave)
     try:
-        choose(settings.interleave)
+        chosen = choose(settings.interleave, aggressiveness=aggressiveness)
     except UsageError as error:
         raise UsageError(error.what, where="HEADWAY_INTERLEAVE", hint=error.hint) from None
+    if chosen.startswith(_CONTROLS):
+        _check_control(settings, chosen)
+
+
+def _check_control(settings: Settings, actuator: str) -> None:
+    """UsageError if the user names a congestion control besides the one that the actuator is."""
+    if settings.congestion_control:
+        asked = actuator if settings.interleave == actuator else f"{settings.interleave} (here {actuator})"
+        raise UsageError(
+            f"{asked} is a congestion control itself and excludes HEADWAY_CONGESTION_CONTROL",
+            where="HEADWAY_INTERLEAVE", hint="unset one of them, or interleave by streams or pacing",
+        )  # fmt: skip
 
 
 def steering_from(settings: Settings) -> Steering | None:

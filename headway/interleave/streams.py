@@ -82,7 +82,7 @@ class Streams:
         self._owed.clear()
 
 
-def why_not(name: str) -> str | None:
+def why_not(name: str, aggressiveness: Aggressiveness | None = None) -> str | None:
     """See `actuator.why_not`: it needs nothing of the system."""
     return None
 

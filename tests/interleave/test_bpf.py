@@ -210,6 +210,31 @@ def test_a_closed_connection_does_no_harm() -> None:
         actuator.release(near)
 
 
+def test_a_descriptor_that_is_gone_or_leads_elsewhere_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bpf.PUBLIC, "bpf-reno", "reno")  # every kernel has it
+    actuator = bpf.BpfActuator("bpf-reno", Aggressiveness(), None)
+    with connected() as (near, far):
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        actuator.adopt(near)
+        actuator.release(near)
+        assert algorithm(near) == "cubic"
+        numbers = [os.dup(near.fileno()) for _ in range(3)]
+        closed, other, datagrams = (socket.socket(fileno=number) for number in numbers)
+        for each in (closed, other, datagrams):
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+            actuator.adopt(each)
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            os.close(closed.fileno())
+            os.dup2(far.fileno(), other.fileno())
+            os.dup2(udp.fileno(), datagrams.fileno())
+            actuator.close()
+        assert (algorithm(near), algorithm(far)) == ("reno", "cubic")
+        closed.detach()
+        other.close()
+        datagrams.close()
+
+
 @pytest.mark.usefixtures("loadable")
 def test_nothing_is_left_behind_by_a_process_that_was_killed() -> None:
     program = (

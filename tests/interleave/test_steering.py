@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +11,8 @@ from typing import get_args
 import pytest
 
 from headway.errors import UsageError
-from headway.interleave import actuator
-from headway.interleave.actuator import AUTO, NAMES, ActuatorError, FlowState
+from headway.interleave import actuator, bpf
+from headway.interleave.actuator import AUTO, NAMES, ActuatorError, FlowState, choose, open_actuator
 from headway.interleave.aggressiveness import Aggressiveness
 from headway.interleave.driver import TICK_S, Background, Driver
 from headway.interleave.steering import Interleaver, aggressiveness_from, check, steering_from
@@ -73,9 +74,32 @@ class TestSettings:
             check(settings)
 
     def test_what_does_not_work_here_is_said_before_the_ranks_meet(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(actuator, "why_not", lambda name, foreign=False: "not today")
+        monkeypatch.setattr(actuator, "why_not", lambda name, foreign=False, aggressiveness=None: "not today")
         with pytest.raises(UsageError, match=r"^HEADWAY_INTERLEAVE: .*not today"):
             check(Settings(interleave="pacing"))
+
+    def test_the_public_algorithm_is_for_the_default_f_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bpf, "requirements", lambda name: {"rights": "no rights"})
+        monkeypatch.setattr(bpf, "public", lambda name: True)
+        other = Settings(interleave="bpf-reno", interleave_most="4")
+        with pytest.raises(UsageError, match=r"^HEADWAY_INTERLEAVE: .*default slope"):
+            check(other)
+        check(Settings(interleave="bpf-reno"))
+        check(replace(other, interleave=AUTO))
+        f = aggressiveness_from(other)
+        assert choose() == "bpf-reno"
+        assert choose(aggressiveness=f) == "streams"
+        assert choose(aggressiveness=f, foreign=True) == "pacing"
+        with contextlib.closing(open_actuator(AUTO, f)) as opened:
+            assert opened.name == "streams"
+
+    @pytest.mark.parametrize("name", ["bpf-reno", "bpf-cubic", AUTO])
+    def test_one_congestion_control_excludes_another(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bpf, "why_not", lambda name, aggressiveness=None: None)
+        with pytest.raises(UsageError, match=r"^HEADWAY_INTERLEAVE: .*excludes HEADWAY_CONGESTION_CONTROL"):
+            check(Settings(interleave=name, congestion_control="cubic"))
+        check(Settings(interleave=name))
+        check(Settings(interleave="streams", congestion_control="cubic"))
 
 
 class Noting:
