@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headway.bench.job_measures import sentence, to_json
-from headway.bench.lab_jobs import check_jobs, run_jobs
+from headway.bench.lab_jobs import check_jobs, headlines, run_jobs
 from headway.cli.journals import write_text
 from headway.cluster.units import format_rate, format_time
 from headway.decide.journal import EventRecord, to_line
@@ -81,7 +81,12 @@ class Jobs:
                 raise UsageError(f"cannot be made ({error.strerror})", where=f"--journals: {journals}") from None
 
     def run(self, lab: Lab, hooks: Hooks) -> RunResult:
-        """See `Work`; events begin with the jobs' zero of time. Prints a line for each job at the end."""
+        """See `Work`; events begin with the jobs' zero of time. Prints a line for each job at the end.
+
+        A line before says who runs where, and which actuator or congestion control its connections have.
+        """
+        for line in headlines(lab.scenario, backend=self._backend):
+            say(line)
         done = run_jobs(
             lab, backend=self._backend, journals=self._journals, limit_s=hooks.limit_s, echo=True,
             on_line=hooks.on_line, on_zero=hooks.on_zero, on_tick=hooks.on_tick,

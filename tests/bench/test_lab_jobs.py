@@ -18,7 +18,7 @@ import pytest
 from headway.bench.job_links import SendLinks
 from headway.bench.job_measures import job_result, sentence, to_json
 from headway.bench.job_worker import IterationTold, has_part, run_rank
-from headway.bench.lab_jobs import check_jobs
+from headway.bench.lab_jobs import check_jobs, headlines
 from headway.bench.rank_lines import RankLine, RankLines, Said
 from headway.errors import DeadlineError, HeadwayError, PeerLostError, UsageError
 from headway.lab.files import load_scenario
@@ -200,6 +200,27 @@ def test_plans_and_backends_that_do_not_exist_are_refused() -> None:
     check_jobs(turns)
     with pytest.raises(UsageError, match=r"job a: interleave: actuator: .*another library"):
         check_jobs(turns, backend="gloo")
+
+
+def test_a_headline_says_which_actuator_or_congestion_control_a_job_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.interleave.bpf.why_not", lambda name, *_: "no" if name == "bpf-reno" else None)
+    plain = Job(name="a", hosts=("host0", "host2"), loop=(SEND,), iterations=2)
+    reno = plain.model_copy(update={"name": "b", "congestion_control": "reno"})
+    chosen = plain.model_copy(update={"name": "c", "interleave": Interleave()})
+    asked = reno.model_copy(update={"name": "d", "interleave": Interleave(actuator="pacing")})
+    scenario = load_scenario("star8").model_copy(update={"jobs": (plain, reno, chosen, asked)})
+    on = "2 ranks on host0, host2"
+    assert headlines(scenario) == [
+        f"job a: {on}; cubic",
+        f"job b: {on}; reno",
+        f"job c: {on}; interleaved by bpf-cubic",
+        f"job d: {on}; interleaved by pacing on reno",
+    ]
+    monkeypatch.setattr("headway.interleave.bpf.why_not", lambda *_: "no")
+    both = chosen.model_copy(update={"loop": (SEND, Phase(all_reduce=8))})
+    mixed = scenario.model_copy(update={"jobs": (both,)})
+    assert headlines(mixed) == [f"job c: {on}; interleaved by streams on cubic"]
+    assert headlines(mixed, backend="gloo") == [f"job c: {on}; interleaved by streams and pacing on cubic"]
 
 
 class TestLines:
