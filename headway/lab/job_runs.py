@@ -74,6 +74,9 @@ def check_runnable(scenario: Scenario) -> None:
             raise UsageError(what, where=f"job {job.name}: weight")
         if job.weight != 1 and job.interleave is not None:
             raise UsageError("an interleaved job has no weight of its own", where=f"job {job.name}: weight")
+        if job.congestion_control and job.interleave is not None and job.interleave.actuator.startswith("bpf-"):
+            what = f"{job.interleave.actuator} is a congestion control itself"
+            raise UsageError(what, where=f"job {job.name}: congestion_control", hint="leave one of them out")
     ranks = sum(len(hosts) for hosts in place(scenario).values())
     if ranks > MOST_RANKS:
         raise UsageError(f"the jobs have {ranks} ranks together, the lab runs up to {MOST_RANKS}")

@@ -166,6 +166,12 @@ class TestWhoRuns:
         with pytest.raises(UsageError, match="an interleaved job has no weight"):
             check_runnable(scenario({"name": "a", "hosts": 2, "weight": 4, "interleave": {"actuator": "auto"}}))
 
+    def test_a_job_has_one_congestion_control(self) -> None:
+        fields = {"name": "a", "hosts": 2, "congestion_control": "reno"}
+        check_runnable(scenario({**fields, "interleave": {"actuator": "streams"}}))
+        with pytest.raises(UsageError, match="bpf-reno is a congestion control itself"):
+            check_runnable(scenario({**fields, "interleave": {"actuator": "bpf-reno"}}))
+
     def test_a_scenario_without_jobs_is_refused(self) -> None:
         with pytest.raises(UsageError, match="no jobs"):
             check_runnable(scenario())
