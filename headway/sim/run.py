@@ -24,7 +24,7 @@ from headway.sim.jobs.interleaved import Push, push_of
 from headway.sim.jobs.job_run import JobRun, Setting, SpanSink
 from headway.sim.jobs.sources import cluster_on, plan_sources
 from headway.sim.result import Result
-from headway.sim.topologies import cluster_of, costs_of, fabric_of
+from headway.sim.topologies import cluster_in, cluster_of, costs_of, fabric_of, link_state
 
 
 class Simulation:
@@ -76,9 +76,10 @@ class Simulation:
         self._background = Background(self.network, scenario, self._journal.write)
         placed = place(scenario, seed=seed)
         self.jobs = {}
+        free = link_state(scenario)
         for job in scenario.jobs:
             hosts = placed[job.name]
-            cluster = cluster_of(scenario, host_of=hosts) if fabric is None else cluster_on(fabric, hosts)
+            cluster = cluster_in(scenario, free, host_of=hosts) if fabric is None else cluster_on(fabric, hosts)
             if execution is Execution.PIECES:
                 check_job(job, cluster)
             now = partial(self._cluster_now, cluster, hosts)

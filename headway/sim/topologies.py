@@ -14,7 +14,7 @@ aggregation switch: "uplink of edge 3 by agg 1", "downlink of agg 3 by core 0".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from headway.collectives.predict import CostModel
 from headway.errors import UsageError
 from headway.lab.effects import Effect, link_settings, rates_left
 from headway.lab.scenario import Direction, FatTree, Rates, Scenario
-from headway.lab.topology import LinkId
+from headway.lab.topology import LinkId, LinkSettings
 from headway.sim.engine.fabric import Fabric, FabricLink, Router, mix
 
 PAYLOAD_SHARE = 1448 / 1514
@@ -74,6 +74,27 @@ def fabric_of(scenario: Scenario, *, wire_alpha_s: float | None = None) -> Fabri
     return Fabric(scenario.name, scenario.host_names, links, _router(scenario))
 
 
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """All links under some effects: what is the same for every job's cluster.
+
+    Attributes:
+        wires: the links.
+        left_Bps: what background load leaves of each, on the wire.
+        settings: each link's rate and latency now.
+    """
+
+    wires: Wires
+    left_Bps: Mapping[LinkId, float]
+    settings: Mapping[LinkId, LinkSettings]
+
+
+def link_state(scenario: Scenario, in_force: Iterable[Sequence[Effect]] = ()) -> LinkState:
+    """The links of `scenario` under the effects `in_force`."""
+    wires, effects = wires_of(scenario), tuple(in_force)
+    return LinkState(wires, rates_left(wires, effects), link_settings(wires, effects))
+
+
 def cluster_of(
     scenario: Scenario,
     *,
@@ -92,17 +113,27 @@ def cluster_of(
         in_force: events' effects whose part is taken off: what a clairvoyant knows. Default: none.
         wire_alpha_s: as in `fabric_of`.
     """
+    return cluster_in(scenario, link_state(scenario, in_force), host_of=host_of, wire_alpha_s=wire_alpha_s)
+
+
+def cluster_in(
+    scenario: Scenario,
+    state: LinkState,
+    *,
+    host_of: Sequence[int] | None = None,
+    wire_alpha_s: float | None = None,
+) -> Cluster:
+    """`cluster_of`, where the links' state is known already: for the clusters of many jobs at one moment."""
     wire_alpha_s = scenario.costs.hop if wire_alpha_s is None else wire_alpha_s
     ranks = range(len(scenario.host_names)) if host_of is None else host_of
     used = {host: index for index, host in enumerate(dict.fromkeys(ranks))}
     rack_of = _racks_of(scenario)
     racks = {rack: index for index, rack in enumerate(dict.fromkeys(rack_of[host] for host in used)) if rack}
-    wires, effects = wires_of(scenario), tuple(in_force)
-    left, settings = rates_left(wires, effects), link_settings(wires, effects)
+    left, settings = state.left_Bps, state.settings
     totals = {rack: dict.fromkeys(_DIRECTIONS, 0.0) for rack in racks}
     access_s = between_s = 0.0
     mine = {scenario.host_names[host] for host in used}
-    for wire in wires.links:
+    for wire in state.wires.links:
         if wire.id.path is None:
             if wire.id.owner in mine:
                 access_s = max(access_s, settings[wire.id].delay_s)
