@@ -18,6 +18,10 @@ from headway.report.heatmap import draw_heatmap
 from headway.report.runs import Run, Span, aligned
 from headway.report.tables import ResultRow, decision_table, failure_table, result_tables, story_list, tiles
 
+_FOOT = """\
+algbw is the vector's size over the operation's time (nccl-tests' definition); 1 MB = 1e6 bytes, 1 Mbit = 1e6 bits.
+The limit is a lower bound on the time that no plan can beat. Rates of flows count only the time that the network held
+them up."""
 SAME_S = 1.0  # events of two runs that begin and end this close are drawn as one
 
 
@@ -47,8 +51,7 @@ def render_page(runs: Sequence[Run], *, results: Sequence[ResultRow] = (), title
         style=style,
         body="\n".join(parts),
         script=asset("page.js"),
-        version=escape(__version__),
-        sources=escape(", ".join(sources)),
+        foot=f"{_FOOT} Made by Headway {escape(__version__)} from {escape(', '.join(sources))}.",
     )
 
 

@@ -58,7 +58,7 @@ def render_sweep(rows: Sequence[Row], *, title: str) -> str:
 def fill_page(body: str, *, title: str, lead: str, foot: str) -> str:
     """A whole page around a body: everything that it needs is inside it."""
     style = "\n".join(asset(name) for name in ("colors.css", "page.css", "picture.css", "sim.css"))
-    return Template(asset("sim.html")).substitute(
+    return Template(asset("page.html")).substitute(
         title=escape(title), lead=escape(lead), style=style, body=body, script=asset("page.js"), foot=escape(foot)
     )
 
