@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
-import platform
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from bench.own_process import measured, write
 from bench.scale_picture import Curve, Plot, draw_plots
 from headway.bench.markdown import table
 from headway.lab.files import parse_scenario, scenario_mapping
@@ -171,23 +169,16 @@ def main() -> None:
         "jobs": [Case(FIXED_HOSTS, jobs, options.iterations) for jobs in JOBS],
     }
     found: dict[str, list[Run]] = {}
-    context = multiprocessing.get_context("spawn")
     for name in cases:
         if options.replay is not None:
             found[name] = [Run(**run) for run in json.loads(options.replay.read_text())[name]]
         else:
-            with context.Pool(1, maxtasksperchild=1) as pool:
-                found[name] = pool.map(measure, cases[name], chunksize=1)
+            found[name] = measured(measure, cases[name])
         print(shown(found[name]), end="\n\n", flush=True)
     loaded_MB = max(run.loaded_MB for runs in found.values() for run in runs)
     print(f"Of the memory, {loaded_MB:.0f} MB are the loaded code.")
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        document = {
-            "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
-            **{name: [asdict(run) for run in runs] for name, runs in found.items()},
-        }
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        write(options.out, found)
     if options.plot is not None:
         options.plot.parent.mkdir(parents=True, exist_ok=True)
         options.plot.write_text(picture(found["hosts"], found["jobs"]))

@@ -10,16 +10,14 @@ the clock; memory is what the process holds beyond the loaded code.
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import os
-import platform
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from bench.own_process import measured, write
 from headway.bench.markdown import table
 from headway.sim.engine.fabric import star
 from headway.sim.engine.loop import Loop
@@ -167,20 +165,13 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=50_000, help="of each line; fewer where flows are many")
     options = parser.parse_args()
     found: dict[str, list[Cost]] = {}
-    context = multiprocessing.get_context("spawn")
     for name, cases in (("hosts", by_hosts(options.events)), ("flows", by_flows(options.events))):
-        with context.Pool(1, maxtasksperchild=1) as pool:
-            found[name] = pool.map(measure, cases, chunksize=1)
+        found[name] = measured(measure, cases)
         print(shown(found[name]), end="\n\n", flush=True)
     peak = max(cost.events_per_s for costs in found.values() for cost in costs)
     print(f"Most events per second: {peak:,.0f}, each the end of one flow and the start of another.")
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        document = {
-            "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
-            **{name: [asdict(cost) for cost in costs] for name, costs in found.items()},
-        }
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        write(options.out, found)
 
 
 if __name__ == "__main__":
