@@ -144,7 +144,13 @@ class _Pool:
             return
         assert isinstance(received, Attempt)
         worker.index = None
-        yield received
+        # An answer may come before anybody has looked at the clock: the limit is of the cell's time all the same.
+        late = self._limit_s is not None and not received.error and received.wall_s > self._limit_s
+        yield Attempt(index, error=self._late_words, wall_s=received.wall_s) if late else received
+
+    @property
+    def _late_words(self) -> str:
+        return f"took longer than {self._limit_s:g} s"
 
     def _too_long(self) -> Iterator[Attempt]:
         if self._limit_s is None:
@@ -154,7 +160,7 @@ class _Pool:
         for worker in busy:
             assert worker.index is not None
             self._remove(worker)
-            yield Attempt(worker.index, error=f"took longer than {self._limit_s:g} s", wall_s=now_s - worker.since_s)
+            yield Attempt(worker.index, error=self._late_words, wall_s=now_s - worker.since_s)
 
     def _remove(self, worker: _Worker) -> None:
         self._workers.remove(worker)
