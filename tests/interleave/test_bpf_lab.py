@@ -1,10 +1,11 @@
-"""The congestion controls on a shared link of real TCP: a larger F takes more."""
+"""The congestion controls on links of real TCP: a larger F gives up less at a loss, and takes more of a shared link."""
 
 from __future__ import annotations
 
 import contextlib
 import selectors
 import socket
+import struct
 import time
 
 import pytest
@@ -17,15 +18,17 @@ from headway.lab.lab import Lab
 from headway.transport import tcp_info
 
 SECONDS = 5.0
+SSTHRESH_AT = 76
+"""Offset of tcpi_snd_ssthresh in struct tcp_info (linux/tcp.h)."""
 
 
 @pytest.mark.lab
 @pytest.mark.usefixtures("loadable")
-@pytest.mark.parametrize("name", ["bpf-reno", "bpf-cubic"])
-def test_the_flow_with_the_larger_f_gets_more_of_a_shared_link(name: str) -> None:
+def test_the_flow_with_the_larger_f_gets_more_of_a_shared_link() -> None:
+    """CUBIC only: Reno's losses are too few and too uneven for that, even in twenty seconds (docs/interleave.md)."""
     if not kernel.privileged():
         pytest.skip("making network namespaces needs root")
-    actuator = open_actuator(name, Aggressiveness())
+    actuator = open_actuator("bpf-cubic", Aggressiveness())
     star = load_scenario("star8").model_copy(update={"queue": 192 * 1024})
     with contextlib.ExitStack() as kept, Lab.up(star) as lab:
         kept.callback(actuator.close)
@@ -45,6 +48,36 @@ def test_the_flow_with_the_larger_f_gets_more_of_a_shared_link(name: str) -> Non
         assert heavy > 1.5 * light
         assert actuator.state(senders[0]).weight == 8.0
         assert actuator.state(senders[1]).weight == 0.5
+
+
+@pytest.mark.lab
+@pytest.mark.usefixtures("loadable")
+def test_a_flow_with_a_larger_f_keeps_more_of_its_window_at_a_loss() -> None:
+    """One flow alone fills the same path and queue every time, so where slow start ends tells what was kept."""
+    if not kernel.privileged():
+        pytest.skip("making network namespaces needs root")
+    ends = {weight: _slow_start_end(weight) for weight in (8.0, 0.5)}
+    assert ends[8.0] > 1.5 * ends[0.5]
+
+
+def _slow_start_end(weight: float) -> int:
+    """Packets, after `SECONDS` of one Reno flow at that F."""
+    actuator = open_actuator("bpf-reno", Aggressiveness())
+    star = load_scenario("star8").model_copy(update={"queue": 192 * 1024})
+    with contextlib.ExitStack() as kept, Lab.up(star) as lab:
+        kept.callback(actuator.close)
+        with kernel.inside(lab.hosts[0].namespace):
+            server = kept.enter_context(socket.create_server((lab.hosts[0].address, 0)))
+        with kernel.inside(lab.hosts[1].namespace):
+            sender = kept.enter_context(socket.create_connection(server.getsockname(), timeout=10))
+        receiver = kept.enter_context(server.accept()[0])
+        actuator.adopt(sender)
+        actuator.push(sender, weight)
+        _move([sender], [receiver])
+        data = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 84)
+        (end,) = struct.unpack_from("I", data, SSTHRESH_AT)
+        assert isinstance(end, int)
+        return end
 
 
 def _move(senders: list[socket.socket], receivers: list[socket.socket]) -> None:
