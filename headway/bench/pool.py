@@ -26,7 +26,7 @@ from headway.sim.studies.cells import Cell, Row, parse_row
 
 ROWS = "rows.jsonl"
 ASIDE = "aside.jsonl"
-MODEL_PARTS = ("cluster", "collectives", "decide", "interleave", "lab", "observe", "sim")
+MODEL_PARTS = ("cluster", "collectives", "decide", "interleave", "lab", "observe", "serving", "sim")
 """What a simulated result depends on."""
 
 

@@ -159,6 +159,73 @@ class InterleaveRecord(_Record):
     settled: bool = False
 
 
+class RouteOption(BaseModel):
+    """One replica that could have answered a request, as it looked at that moment."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    replica: str
+    hit_tokens: int
+    requests: int
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    score: float | None = None
+
+
+class RequestRecord(_Record):
+    """One request to a model: where it went and why, and what became of it. `group` is the model; `t_s` is its end.
+
+    `by` is the rule that chose: the policy's name, or that of the heuristic that it fell back to. `arrived_s` and
+    `t_s` are wall clock; `ttft_s` and `e2e_s` count from `arrived_s`, and so does `sent_s`, when it was sent to the
+    replica that answered (`attempts` - 1 others had failed before the first byte). `predicted_ttft_s` and `hit_tokens`
+    are what was expected of that replica; `cached_tokens` is what the engine reported. `options` are in the order in
+    which the policy saw them.
+    """
+
+    kind: Literal["request"] = "request"
+    request: str
+    arrived_s: float
+    sent_s: float | None = None
+    replica: str = ""
+    policy: str
+    by: str = ""
+    reason: str = ""
+    input_tokens: int
+    hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int = 0
+    predicted_ttft_s: float | None = None
+    ttft_s: float | None = None
+    e2e_s: float
+    slo_ttft_s: float | None = None
+    slo_tpot_s: float | None = None
+    status: int
+    end: Literal["done", "cancelled", "failed", "refused"]
+    attempts: int = 1
+    session: str = ""
+    workflow: str = ""
+    prefix_blocks: list[int] = Field(default_factory=list)
+    options: list[RouteOption] = Field(default_factory=list)
+
+
+class ServingRecord(_Record):
+    """Something about a fleet of replicas, or about the policy that routes for it, changed.
+
+    `what` says it in a sentence. Of a guard-rail's move, `measured_s` is the mean TTFT of the learned policy's requests
+    and `reference_s` that of the heuristic's.
+    """
+
+    kind: Literal["serving"] = "serving"
+    event: Literal["join", "leave", "silent", "heard", "down", "up", "model", "fall-back", "trust"]
+    replica: str = ""
+    policy: str = ""
+    what: str
+    samples: int | None = None
+    measured_s: float | None = None
+    reference_s: float | None = None
+
+
 class DroppedRecord(_Record):
     """The writer had to leave out `count` records before this one."""
 
@@ -175,6 +242,8 @@ Record = Annotated[
     | EventRecord
     | FailureRecord
     | InterleaveRecord
+    | RequestRecord
+    | ServingRecord
     | DroppedRecord,
     Field(discriminator="kind"),
 ]

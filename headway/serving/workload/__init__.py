@@ -1,0 +1,1 @@
+"""Loads for LLM servers: read from traces, or generated with known prefix sharing. Pure."""
