@@ -1,0 +1,1 @@
+"""The gateway: an OpenAI-compatible proxy in front of a fleet of engines."""

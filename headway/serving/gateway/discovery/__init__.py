@@ -1,0 +1,1 @@
+"""Which replicas there are: from a list, a file, DNS or Kubernetes, followed while the gateway runs."""
