@@ -67,6 +67,8 @@ class EngineProfile:
         cache_tokens: tokens that the KV cache holds.
         block_tokens: tokens in a block of the cache; that of the prompts' hashes.
         prefix_caching: whether blocks of ended requests are kept and found again.
+        chunked_prefill: whether prompts are cut into chunks; if not, each is computed whole in one step, which may then
+            have more than `step_tokens`, and longer steps for all.
     """
 
     device: str
@@ -80,3 +82,4 @@ class EngineProfile:
     cache_tokens: int
     block_tokens: int
     prefix_caching: bool = True
+    chunked_prefill: bool = True
