@@ -58,7 +58,7 @@ class Policy(Protocol):
         ...
 
     def observe(self, outcome: Outcome, now_s: float) -> None:
-        """A request has ended. Called once for each choice that was carried out, also where it failed."""
+        """A request has ended. Called once for each choice, also where it failed; CANCELLED where it never was sent."""
         ...
 
     def first_token(self, request_id: str, ttft_s: float, now_s: float) -> None:
