@@ -1,45 +1,73 @@
 """The routing policies by name. Pure.
 
 `build` makes one from a name and its options, as a gateway's configuration or a study writes them. Names that people
-know from AIBrix, production-stack and llm-d are understood too (`ALIASES`).
+know from AIBrix, production-stack and other routers are understood too (`ALIASES`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from headway.errors import UsageError
+from headway.serving.policies.chance import PowerOfTwo, Random
+from headway.serving.policies.least_queue_time import LeastQueueTime
 from headway.serving.policies.least_requests import LeastRequests
-from headway.serving.policies.options import read
+from headway.serving.policies.lmetric import LMetric
+from headway.serving.policies.options import Bounds, read
+from headway.serving.policies.prefix import Prefix, PrefixAndLoad
 from headway.serving.policies.round_robin import RoundRobin
+from headway.serving.policies.session import Session
 from headway.serving.policy import Policy
 
-_Builder = Callable[[int, Mapping[str, object]], Policy]
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    make: Callable[[int, Mapping[str, float]], Policy]
+    options: Mapping[str, Bounds] = field(default_factory=dict)
 
 
-def _round_robin(seed: int, options: Mapping[str, object]) -> Policy:
-    read("round-robin", options, {})
-    return RoundRobin()
-
-
-def _least_requests(seed: int, options: Mapping[str, object]) -> Policy:
-    read("least-requests", options, {})
-    return LeastRequests(seed)
-
-
-_BUILDERS: dict[str, _Builder] = {
-    "round-robin": _round_robin,
-    "least-requests": _least_requests,
+_RULES: dict[str, _Rule] = {
+    "round-robin": _Rule(lambda seed, given: RoundRobin()),
+    "random": _Rule(lambda seed, given: Random(seed)),
+    "least-requests": _Rule(lambda seed, given: LeastRequests(seed)),
+    "power-of-two": _Rule(lambda seed, given: PowerOfTwo(seed)),
+    "prefix": _Rule(lambda seed, given: Prefix(seed, **given), {"threshold": (0.5, 0, 1)}),
+    "prefix-and-load": _Rule(
+        lambda seed, given: PrefixAndLoad(seed, **given), {"imbalance": (8, 0, 1e9), "deviations": (1, 0, 1e3)}
+    ),
+    "lmetric": _Rule(lambda seed, given: LMetric(seed)),
+    "session": _Rule(lambda seed, given: Session(seed, **given), {"bound": (0, 0, 1e3)}),
+    "least-queue-time": _Rule(lambda seed, given: LeastQueueTime(seed)),
 }
 
-NAMES: tuple[str, ...] = tuple(_BUILDERS)
+NAMES: tuple[str, ...] = tuple(_RULES)
 """Every policy's name."""
 
 ALIASES: dict[str, str] = {
     "roundrobin": "round-robin",
     "least-request": "least-requests",
+    "least-busy": "least-requests",
+    "prefix-cache": "prefix-and-load",
+    "prefix-cache-and-load": "prefix-and-load",
+    "prefixaware": "prefix",
+    "kvaware": "prefix",
+    "sessionbased": "session",
+    "consistent-hash": "session",
+    "mooncake": "least-queue-time",
 }
-"""Names of the same rules elsewhere."""
+"""Names of the same rules elsewhere; `_` is as good as `-`. AIBrix: least-request, prefix-cache (which looks at the
+load too), prefix-cache-and-load; production-stack: roundrobin, session, prefixaware, kvaware; LiteLLM: least-busy;
+vLLM's and SGLang's routers: round_robin, power_of_two, consistent_hash; Lodestar's code: mooncake."""
+
+
+def known_as(name: str) -> str:
+    """The name in `NAMES` of a policy. Raises UsageError where there is none."""
+    name = name.strip().lower().replace("_", "-")
+    own = ALIASES.get(name, name)
+    if own not in NAMES:
+        raise UsageError(f"unknown policy {name!r}", hint=f"known: {', '.join(NAMES)}")
+    return own
 
 
 def build(name: str, *, seed: int = 0, options: Mapping[str, object] | None = None) -> Policy:
@@ -52,8 +80,6 @@ def build(name: str, *, seed: int = 0, options: Mapping[str, object] | None = No
 
     Raises UsageError for an unknown name or option, or a value out of range.
     """
-    known = ALIASES.get(name, name)
-    builder = _BUILDERS.get(known)
-    if builder is None:
-        raise UsageError(f"unknown policy {name!r}", hint=f"known: {', '.join(NAMES)}")
-    return builder(seed, {} if options is None else options)
+    own = known_as(name)
+    rule = _RULES[own]
+    return rule.make(seed, read(own, options or {}, rule.options))

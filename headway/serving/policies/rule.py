@@ -38,3 +38,10 @@ def one_of(candidates: Sequence[Candidate], chance: random.Random) -> Candidate:
 def counts(candidates: Sequence[Candidate]) -> dict[str, float]:
     """Requests in flight by replica, as scores."""
     return {candidate.name: float(candidate.state.requests) for candidate in candidates}
+
+
+def queue(candidate: Candidate) -> int:
+    """Requests running and waiting: the greater of our own count and the engine's, which may have others' too."""
+    report = candidate.state.report
+    ours = candidate.state.requests
+    return ours if report is None else max(ours, report.running + report.waiting)
