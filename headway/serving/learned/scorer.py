@@ -1,0 +1,68 @@
+"""The model: a small perceptron that predicts the time to first token from a row of features. Pure, immutable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.serving.learned.features import Rows
+
+Vector = NDArray[np.float32]
+
+HIDDEN = (128, 128, 128)
+"""Units of the hidden layers (Lodestar, section 4)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scorer:
+    """Predicts log TTFT with a perceptron of rectified units. A swap of the model is one assignment.
+
+    Attributes:
+        weights: of each layer, [inputs, outputs]; the last has one output.
+        biases: of each layer, [outputs].
+        mean, scale: of each feature in the training data, [WIDTH]: rows are normalised with them. A feature that never
+            changed has scale 1.
+        low, high: least and greatest value of each feature in the training data, [WIDTH].
+        target_mean, target_scale: of log TTFT in the training data.
+        samples: how many it was trained on.
+    """
+
+    weights: tuple[Vector, ...]
+    biases: tuple[Vector, ...]
+    mean: Vector
+    scale: Vector
+    low: Vector
+    high: Vector
+    target_mean: float
+    target_scale: float
+    samples: int
+
+    def predict_s(self, rows: Rows) -> Vector:
+        """TTFT of each row in seconds, [N]."""
+        hidden = self.hidden(rows)
+        logs = (hidden @ self.weights[-1])[:, 0] + self.biases[-1][0]
+        return np.exp(np.minimum(logs * self.target_scale + self.target_mean, _MOST_LOG))
+
+    def hidden(self, rows: Rows) -> Rows:
+        """What comes out of the last hidden layer, [N, units]."""
+        x = (rows - self.mean) / self.scale
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight
+            x += bias
+            np.maximum(x, 0.0, out=x)
+        return x
+
+    def outside(self, rows: Rows, tolerance: float) -> int | None:
+        """The first feature in which any row lies outside the training data's range; None where none does.
+
+        The range is widened on each side by `tolerance` times its width. A feature that never changed has no width.
+        """
+        slack = (self.high - self.low) * np.float32(tolerance)
+        bad = ((rows < self.low - slack) | (rows > self.high + slack)).any(axis=0)
+        return int(bad.argmax()) if bad.any() else None
+
+
+_MOST_LOG = np.float32(12.0)
+"""Predictions end at e^12 s, two days: an exponential of a wild guess must stay a number."""
