@@ -7,7 +7,7 @@ replica serves is `other`, and so is whatever comes after `MOST_NAMES` values of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final
@@ -255,21 +255,23 @@ class _Children:
     e2e: Histogram
 
 
-class CountingJournal:
-    """A journal whose records are also counted; `inner` None: they are only counted.
+class ObservedJournal:
+    """A journal whose records are also shown to others: `Telemetry.record`, `Tracing.record`.
 
     Attributes:
         dropped: records that the inner journal had to leave out.
     """
 
-    def __init__(self, telemetry: Telemetry, inner: Journal | None = None) -> None:
-        self._telemetry = telemetry
+    def __init__(self, inner: Journal | None, *observers: Callable[[Record], None]) -> None:
+        """`inner` None: nothing is kept."""
         self._inner = inner
+        self._observers = observers
         self.dropped = 0
 
     def write(self, record: Record) -> None:
         """Append one record."""
-        self._telemetry.record(record)
+        for observe in self._observers:
+            observe(record)
         if self._inner is not None:
             self._inner.write(record)
             self.dropped = self._inner.dropped
