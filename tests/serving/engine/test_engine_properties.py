@@ -88,6 +88,7 @@ def test_cancelling_some_loses_no_block_and_no_other_request(
 
 @given(_jobs())
 def test_at_half_the_speed_nothing_is_faster(jobs: list[tuple[float, Job]]) -> None:
+    jobs = [(at_s, Job(job.id, job.input_tokens, job.output_tokens)) for at_s, job in jobs]
     slow_core = EngineCore(PLAIN)
     slow_core.slow_down(2, 0.0)
     fast, slow = drive(EngineCore(PLAIN), jobs), drive(slow_core, jobs)
