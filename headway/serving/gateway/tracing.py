@@ -6,6 +6,7 @@ import logging
 import queue
 import random
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from headway.serving.gateway.traceparent import TraceContext, continued
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 _LOG = logging.getLogger(__name__)
 MOST_WAITING = 8192  # spans for the exporter; 10 s at 800 requests/s
@@ -65,7 +67,7 @@ class Tracing:
         self._lock = threading.Lock()
         self._said: set[str] = set()
         self._endpoint = endpoint
-        self._exporter = OTLPSpanExporter(endpoint=endpoint, timeout=TIMEOUT_S)
+        self._exporter: SpanExporter = OTLPSpanExporter(endpoint=endpoint, timeout=TIMEOUT_S)
         self._success = SpanExportResult.SUCCESS
         logging.getLogger(OTLPSpanExporter.__module__).setLevel(logging.CRITICAL)  # it speaks with every batch
         self._thread = threading.Thread(target=self._export, name="tracing", daemon=True)
@@ -124,13 +126,14 @@ class Tracing:
     def _batches(self) -> Iterator[list[_Item]]:
         while True:
             item = self._queue.get()
+            until_s = time.monotonic() + FLUSH_S
             batch: list[_Item] = []
             try:
                 while item is not None:
                     batch.append(item)
                     if len(batch) >= BATCH:
                         break
-                    item = self._queue.get(timeout=FLUSH_S)
+                    item = self._queue.get(timeout=max(0.0, until_s - time.monotonic()))
             except queue.Empty:
                 pass
             if batch:
