@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 C = TypeVar("C")
-R = TypeVar("R", bound="DataclassInstance")
+R = TypeVar("R")
 
 
 def measured(measure: Callable[[C], R], cases: Sequence[C]) -> list[R]:
@@ -24,7 +24,7 @@ def measured(measure: Callable[[C], R], cases: Sequence[C]) -> list[R]:
         return pool.map(measure, cases, chunksize=1)
 
 
-def write(out: Path, found: Mapping[str, Sequence[R]]) -> None:
+def write(out: Path, found: Mapping[str, Sequence[DataclassInstance]]) -> None:
     """The figures as JSON, with the machine that they are of."""
     out.parent.mkdir(parents=True, exist_ok=True)
     document = {
