@@ -6,11 +6,12 @@ It sees of the engines what a gateway sees: answers as they come over the networ
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.errors import UsageError
 from headway.serving.engine.types import EngineProfile, Token
+from headway.serving.replica import EngineReport
 from headway.serving.request import End
 from headway.serving.router import NoReplicaError, Router
 from headway.serving.simulate.engine import TimedEngine
@@ -106,18 +107,21 @@ class SimulatedGateway:
     def poll(self) -> None:
         """Ask every engine for its metrics, which come `poll_delay_s` later, and count the tokens that came so far."""
         now_s = self._loop.now_s
+        reports: list[tuple[str, EngineReport]] = []
         for name, server in self._servers.items():
             if server.engine is None:
                 continue
             core = server.engine.core
-            report = core.report()
-            self._loop.after(
-                self._rules.poll_delay_s,
-                lambda name=name, report=report: self._router.report(name, report, self._loop.now_s),  # type: ignore[misc]
-            )
-            for id_, tokens in core.produced(now_s).items():
-                if server.flights[id_].first:
-                    self._router.progress(id_, tokens)
+            reports.append((name, core.report()))
+            if core.running:
+                for id_, tokens in core.produced(now_s).items():
+                    if server.flights[id_].first:
+                        self._router.progress(id_, tokens)
+        self._loop.after(self._rules.poll_delay_s, lambda: self._reported(reports))
+
+    def _reported(self, reports: Sequence[tuple[str, EngineReport]]) -> None:
+        for name, report in reports:
+            self._router.report(name, report, self._loop.now_s)
 
     def _send(self, planned: Planned, tried: tuple[str, ...], why: str) -> None:
         now_s = self._loop.now_s

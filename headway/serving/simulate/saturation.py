@@ -17,8 +17,8 @@ UNLOADED_REQUESTS = 100
 UNLOADED_GAP_S = 1000.0
 """Between those, seconds: longer than any of them takes."""
 PATIENCE = 5.0
-"""A fleet keeps up while the mean TTFT is at most so many times that (1). Near saturation TTFT rises so steeply that the
-rate hardly depends on it."""
+"""A fleet keeps up while the mean TTFT is at most so many times that (1). Near saturation TTFT rises so steeply that
+the rate hardly depends on it."""
 WAITING_PER_REPLICA = 200
 """Requests in flight for each replica from which on it has not kept up, whatever TTFT says (count)."""
 
