@@ -63,11 +63,13 @@ class Sent:
 
     Attributes:
         sequence: number of this sending, for all replicas together; a block bears that of its last use.
+        held: whole blocks at the prompt's begin that were there already (count).
         runs: of the blocks that were there, deepest first: (index of the run's last block, sequence of its last use).
             Only those whose last user had its first token when this was sent: the others may not have been computed.
     """
 
     sequence: int
+    held: int = 0
     runs: tuple[tuple[int, int], ...] = ()
 
 
@@ -165,7 +167,7 @@ class PrefixIndex:
         count = min(len(request.blocks), request.input_tokens // size, mirror.capacity_tokens // size)
         kept, holders = mirror.blocks, self._holders
         runs: list[tuple[int, int]] = []
-        last_used = 0
+        last_used = held = 0
         for index in range(count - 1, -1, -1):
             block = request.blocks[index]
             before = kept.get(block)
@@ -175,6 +177,7 @@ class PrefixIndex:
                 mirror.used_tokens += size
                 continue
             kept.move_to_end(block)
+            held = held or index + 1
             mirror.used_tokens += size - before[1]
             if before[0] != last_used:
                 last_used = before[0]
@@ -182,7 +185,7 @@ class PrefixIndex:
                     runs.append((index, last_used))
         mirror.prefilling.add(self._sequence)
         self._evict(mirror)
-        return Sent(self._sequence, tuple(runs))
+        return Sent(self._sequence, held, tuple(runs))
 
     def computed(self, replica: str, sent: Sent) -> None:
         """The first token has come: the prompt's blocks are there now."""
@@ -223,8 +226,7 @@ class PrefixIndex:
         """A request was not sent after all, or failed before its first token: the blocks that only it brought go."""
         mirror = self._mirrors[replica]
         mirror.prefilling.discard(sent.sequence)
-        known = max((index for index, _ in sent.runs), default=-1)
-        for block in reversed(request.blocks[known + 1 :]):
+        for block in reversed(request.blocks[sent.held :]):
             stamp = mirror.blocks.get(block)
             if stamp is not None and stamp[0] == sent.sequence:
                 self._drop(mirror, block)
