@@ -25,6 +25,7 @@ VERBS = {
     "report": "headway.cli.report:report",
     "trace": "headway.cli.trace:trace",
     "demo": "headway.cli.demo:demo",
+    "engine": "headway.cli.engine:engine",
     "doctor": "headway.cli.doctor:doctor",
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""

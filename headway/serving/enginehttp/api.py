@@ -103,6 +103,8 @@ class Api:
         chunked = request.version >= HttpVersion11
         if chunked:
             response.enable_chunked_encoding()
+        else:
+            response.force_close()  # the only way to say where it ends
         await response.prepare(request)
         write = _writer(request, chunked)
 

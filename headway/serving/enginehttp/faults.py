@@ -9,6 +9,9 @@ Page = Literal["", "garbage", "html", "slow", "error", "frozen"]
 """What `/metrics` answers: "" the truth; "garbage" bytes that are no metrics page; "html" a page of HTML with 200;
 "slow" the truth after `slow_page_s`; "error" 500; "frozen" the same page for ever."""
 
+MOST_S = 3600.0
+"""Longest time that a fault lasts by itself, seconds."""
+
 
 @dataclass(slots=True)
 class Faults:
@@ -52,6 +55,7 @@ def changed(faults: Faults, wanted: dict[str, Any]) -> Faults:
         raise ValueError(f"slowdown is {values['slowdown']}, not above 0")
     if not (values["status"] == 0 or 400 <= values["status"] <= 599):
         raise ValueError(f"status is {values['status']}, not 0 and not 400 to 599")
-    if values["refuse_s"] < 0 or values["slow_page_s"] < 0:
-        raise ValueError("a time is below 0")
+    for name in ("refuse_s", "slow_page_s"):
+        if not 0 <= values[name] <= MOST_S:
+            raise ValueError(f"{name} is {values[name]}, not 0 to {MOST_S:g}")
     return Faults(**values)
