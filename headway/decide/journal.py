@@ -253,7 +253,10 @@ _ADAPTER: TypeAdapter[Record] = TypeAdapter(Record)
 class Journal(Protocol):
     """Where records go. Never raises into the operation that writes; counts what it had to drop."""
 
-    dropped: int
+    @property
+    def dropped(self) -> int:
+        """Records that could not be written (count)."""
+        ...
 
     def write(self, record: Record) -> None:
         """Append one record."""

@@ -1,0 +1,70 @@
+"""`headway gateway --check`: everything that can be known to be wrong before the gateway runs, and what would run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from headway.cluster.units import format_bytes, format_time
+from headway.serving.gateway.config import Config, KeyLimits, Pool
+from headway.serving.gateway.config_file import load_keys
+from headway.serving.gateway.discovery.build import source_of
+from headway.serving.gateway.gateway import admin_token, engine_key
+from headway.serving.gateway.pools import plain_policy
+from headway.serving.gateway.server import tls_context
+from headway.serving.policies import known_as
+
+
+def checked(config: Config, environment: Mapping[str, str]) -> list[str]:
+    """What would run, in lines. UsageError: the first thing that is wrong. Nothing is listened on or written."""
+    return list(_lines(config, environment))
+
+
+def _lines(config: Config, environment: Mapping[str, str]) -> Iterator[str]:
+    listen = config.listen
+    if listen.tls is not None:
+        tls_context(listen.tls)
+    scheme = "https" if listen.tls is not None else "http"
+    yield f"listens on {scheme}://{listen.host}:{listen.port}"
+    for pool in config.pools:
+        yield from _pool_lines(pool, environment)
+    limits, timeouts = config.limits, config.timeouts
+    yield (
+        f"limits: {format_bytes(limits.body_bytes)} a body, {limits.open_requests} open requests, "
+        f"{limits.requests_per_replica} a replica"
+    )
+    keys = load_keys(config, environment)
+    yield f"keys: {', '.join(key.name for key in keys)}" if keys else "keys: none; anybody may ask"
+    yield f"{'each key' if keys else 'all clients together'}: {_limits(limits.per_key)}"
+    yield (
+        f"timeouts: connect {format_time(timeouts.connect_s)}, first byte {format_time(timeouts.first_byte_s)}, "
+        f"between chunks {format_time(timeouts.stall_s)}, in all {format_time(timeouts.total_s)}"
+    )
+    yield f"attempts: {config.retries.attempts}, before the first byte only"
+    yield f"journal: {config.journal.path}" if config.journal is not None else "journal: none"
+    if config.metrics.port is None:
+        yield "metrics: /metrics on the same address"
+    else:
+        yield f"metrics: http://{config.metrics.host or listen.host}:{config.metrics.port}/metrics"
+    if config.tracing is not None:
+        yield f"traces: {config.tracing.endpoint}, {config.tracing.sample:.0%} of those without a traceparent"
+    yield "state page: /admin/state" if admin_token(config, environment) else "state page: none"
+
+
+def _pool_lines(pool: Pool, environment: Mapping[str, str]) -> Iterator[str]:
+    plain_policy(pool, pool.policy)
+    for strategy in pool.strategies:
+        if strategy != "*":
+            known_as(strategy)
+    engine_key(pool, environment)
+    models = ", ".join(pool.models) or "as its replicas say"
+    yield f"pool {pool.name}: policy {known_as(pool.policy)}; models: {models}"
+    for source in pool.sources:
+        yield f"  replicas from {source_of(source).name}"
+    for replica in pool.replicas:
+        spec = replica.spec()
+        yield f"  replica {spec.name}: {spec.url}" + (f" ({spec.device})" if spec.device else "")
+
+
+def _limits(limits: KeyLimits) -> str:
+    parts = [f"{value} {name.replace('_', ' ')}" for name in KeyLimits.model_fields if (value := getattr(limits, name))]
+    return ", ".join(parts) or "without limit"

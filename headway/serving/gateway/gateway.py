@@ -1,0 +1,237 @@
+"""The gateway as a whole: its parts put together from a configuration, run, reloaded, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+
+import aiohttp
+
+from headway.decide.journal import Record, ServingRecord
+from headway.decide.journal_file import FileJournal
+from headway.errors import UsageError
+from headway.serving.gateway.admission import Admission
+from headway.serving.gateway.config import Config, Listen, Pool
+from headway.serving.gateway.config_file import load_keys, secret
+from headway.serving.gateway.limits import KeyRing
+from headway.serving.gateway.pages import Pages
+from headway.serving.gateway.pools import RELOADED, Clock, Notes, RunningPool, plain_policy
+from headway.serving.gateway.proxy import Proxy
+from headway.serving.gateway.server import Answer, Front, Listening, drained, many_files
+from headway.serving.gateway.telemetry import Telemetry
+from headway.serving.gateway.tracing import Tracing
+from headway.serving.gateway.upstream import session
+from headway.serving.policy import Policy
+
+_LIVE = ("limits", "timeouts", "retries", "keys", "keys_file")
+"""Parts of the configuration that may change while the gateway runs, beside some of each pool's fields."""
+
+
+class Gateway:
+    """A gateway in this process's event loop: `async with Gateway(config, os.environ) as gateway: ...`.
+
+    Attributes:
+        url: where it listens, once it does.
+        metrics_url: where its metrics are.
+        admission: what it is doing.
+
+    Args:
+        config: what to run.
+        environment: variables, for the secrets that the configuration names.
+        told: called with each line worth reading: replicas that come and go, a policy that falls back.
+
+    Raises:
+        UsageError: in the constructor: a secret is missing, a policy or a file is wrong; on entering: an address can't
+            be listened on.
+    """
+
+    def __init__(
+        self, config: Config, environment: Mapping[str, str], *, told: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.url = self.metrics_url = ""
+        self._config, self._environment, self._told = config, environment, told
+        self._telemetry = Telemetry()
+        self._tracing = (
+            Tracing(config.tracing.endpoint, share=config.tracing.sample) if config.tracing is not None else None
+        )
+        self._journal = _journal(config)
+        clock = Clock()
+        heard = [self._telemetry.record, self._tell]
+        if self._tracing is not None:
+            heard.append(self._tracing.record)
+        self._notes = Notes(self._journal, heard)
+        pools = [
+            RunningPool(
+                pool,
+                clock=clock,
+                journal=self._notes,
+                record_blocks=config.journal is not None and config.journal.prefix_blocks,
+                most_open=config.limits.requests_per_replica,
+                authorization=engine_key(pool, environment),
+                policy_of=self._policy,
+            )
+            for pool in config.pools
+        ]
+        self.admission = Admission(
+            config=config,
+            pools=pools,
+            keys=KeyRing(load_keys(config, environment), config.limits.per_key),
+            telemetry=self._telemetry,
+            clock=clock,
+            tracing=self._tracing,
+        )
+        self._admin_token = admin_token(config, environment)
+        self._listening: list[Listening] = []
+        self._following: list[asyncio.Task[None]] = []
+        self._connections: aiohttp.ClientSession | None = None
+        self._asking: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Gateway:
+        many_files()
+        config = self._config
+        self._connections = session(connect_s=config.timeouts.connect_s)
+        self._asking = session(connect_s=config.timeouts.connect_s)
+        pages = Pages(self.admission, self._admin_token, self._dropped)
+        metrics_here = config.metrics.port is None
+        front = Front(Proxy(self.admission, self._connections), pages, metrics_here=metrics_here)
+        try:
+            self.url = await self._listen(front.answer, config.listen)
+            self.metrics_url = self.url
+            if config.metrics.port is not None:
+                listen = Listen(host=config.metrics.host or config.listen.host, port=config.metrics.port)
+                self.metrics_url = await self._listen(front.metrics, listen)
+        except BaseException:
+            await self._close()
+            raise
+        self._following = [
+            asyncio.create_task(pool.follow(self._asking), name=f"replicas of pool {pool.pool.name}")
+            for pool in self.admission.pools
+        ]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Stop: take no new requests, let those that are open end, within the limit end them."""
+        self.admission.draining = True
+        for listening in self._listening:
+            await listening.refuse()
+        ended = await drained(self.admission, limit_s=self.admission.config.timeouts.drain_s)
+        if ended:
+            self._told(f"ended {ended} requests that were still open")
+        await self._close()
+
+    async def until_stopped(self, reread: Callable[[], Config] | None = None) -> None:
+        """Run until SIGTERM or SIGINT. SIGHUP reads the configuration again.
+
+        Args:
+            reread: reads it; None: SIGHUP changes nothing.
+
+        Raises:
+            UsageError: a source of replicas is wrong. (A bad configuration at SIGHUP is said, and the old one stays.)
+        """
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        loop.add_signal_handler(signal.SIGINT, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up, reread)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([stopping, *self._following], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            stopping.cancel()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+        self._told(f"stops; {self.admission.open_requests} requests are open")
+
+    def reload(self, config: Config) -> list[str]:
+        """Take over what may change while it runs; returns the parts that differ but need a new start. UsageError:
+        something in it is wrong; then nothing has changed."""
+        for pool in config.pools:
+            plain_policy(pool, pool.policy)
+        keys = load_keys(config, self._environment)
+        old = self._config
+        live = {name: getattr(config, name) for name in _LIVE}
+        by_name = {pool.name: pool for pool in config.pools}
+        self.admission.keys.replace(keys, config.limits.per_key)
+        for running in self.admission.pools:
+            running.most_open = config.limits.requests_per_replica
+            if running.pool.name in by_name:
+                running.set_policy(by_name[running.pool.name])
+        fixed = [name for name in type(config).model_fields if name not in _LIVE and name != "pools"]
+        waiting = [name for name in fixed if getattr(config, name) != getattr(old, name)]
+        if _fixed_pools(config) != _fixed_pools(old):
+            waiting.append("pools")
+        self._config = self.admission.config = old.model_copy(update=live)
+        return waiting
+
+    def _hung_up(self, reread: Callable[[], Config] | None) -> None:
+        if reread is None:
+            return
+        try:
+            waiting = self.reload(reread())
+        except UsageError as error:
+            self._told(f"keeps its configuration: {error}")
+        else:
+            rest = f"; needs a new start: {', '.join(waiting)}" if waiting else ""
+            self._told(f"has read its configuration again{rest}")
+
+    def _policy(self, pool: Pool, name: str) -> Policy:
+        return plain_policy(pool, name)
+
+    def _tell(self, record: Record) -> None:
+        if isinstance(record, ServingRecord):
+            if record.event in ("join", "leave"):
+                self._telemetry.know(self.admission.models())
+            self._told(record.what)
+
+    def _dropped(self) -> tuple[int, int]:
+        return self._notes.dropped, self._tracing.dropped if self._tracing is not None else 0
+
+    async def _listen(self, answer: Answer, listen: Listen) -> str:
+        listening = Listening(answer, listen)
+        self._listening.append(listening)
+        return await listening.start()
+
+    async def _close(self) -> None:
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+        for listening in self._listening:
+            await listening.close()
+        for connections in (self._connections, self._asking):
+            if connections is not None:
+                await connections.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
+        if self._journal is not None:
+            self._journal.close()
+
+
+def engine_key(pool: Pool, environment: Mapping[str, str]) -> str:
+    """The Authorization header for a pool's replicas; empty: none of ours. UsageError: the variable isn't set."""
+    if not pool.engine_key_env:
+        return ""
+    return f"Bearer {secret(pool.engine_key_env, environment, where=f'pool {pool.name}: engine_key_env')}"
+
+
+def admin_token(config: Config, environment: Mapping[str, str]) -> str:
+    """The token of the state page; empty: none. UsageError: the variable isn't set."""
+    if not config.admin_token_env:
+        return ""
+    return secret(config.admin_token_env, environment, where="admin_token_env")
+
+
+def _journal(config: Config) -> FileJournal | None:
+    if config.journal is None:
+        return None
+    try:
+        return FileJournal(config.journal.path, max_bytes=config.journal.max_bytes)
+    except UsageError as error:
+        raise UsageError(error.what, where=f"journal.path: {error.where}") from None
+
+
+def _fixed_pools(config: Config) -> list[dict[str, object]]:
+    """What of the pools can't change while the gateway runs."""
+    return [pool.model_dump(exclude=set(RELOADED)) for pool in config.pools]

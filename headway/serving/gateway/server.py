@@ -1,0 +1,181 @@
+"""The gateway as HTTP servers: which path is whose, listening, stopping in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import ssl
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from headway.errors import UsageError
+from headway.serving.gateway.admission import Admission
+from headway.serving.gateway.answers import AnswerError
+from headway.serving.gateway.config import Listen, Tls
+from headway.serving.gateway.incoming import CALLS
+from headway.serving.gateway.pages import Pages
+from headway.serving.gateway.proxy import LAST_WORDS_S, Proxy
+
+_LOG = logging.getLogger(__name__)
+BACKLOG = 4096
+KEPT_S = 75.0
+"""For an idle client's connection."""
+PASSED = frozenset(("/tokenize", "/detokenize", "/rerank", "/v2/rerank", "/score", "/pooling", "/classify"))
+"""Paths of engines outside of /v1/ that go to a replica (vLLM's; some are llama.cpp's too)."""
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+_METHODS = frozenset(("GET", "POST", "DELETE", "PUT", "PATCH"))
+
+
+class Front:
+    """Sends each request to whose it is.
+
+    Args:
+        proxy: calls to models.
+        pages: what the gateway says of itself.
+        metrics_here: whether /metrics is on this address too.
+    """
+
+    def __init__(self, proxy: Proxy, pages: Pages, *, metrics_here: bool) -> None:
+        self._proxy, self._pages, self._metrics_here = proxy, pages, metrics_here
+
+    async def answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        """The answer to any request. Errors come in OpenAI's shape; a mistake of ours is a 500, and in the log."""
+        path, method = http.path, http.method
+        try:
+            if path in CALLS:
+                _allow(method, "POST")
+                return await self._proxy.answer(http)
+            page = self._page(http, path, method)
+            if page is not None:
+                return page
+            if path.startswith("/v1/") or path in PASSED:
+                _allow(method, *_METHODS)
+                return await self._proxy.answer(http)
+            raise AnswerError(404, f"there is no such path: {path[:80]}", code="unknown_path")
+        except AnswerError as error:
+            return error.response()
+        except Exception:
+            _LOG.exception("%s %s", method, path)
+            return AnswerError(500, "the gateway made a mistake; its log has more", code="internal_error").response()
+
+    async def metrics(self, http: web.BaseRequest) -> web.StreamResponse:
+        """The answer on an address that only has /metrics."""
+        try:
+            if http.path != "/metrics":
+                raise AnswerError(404, "there is only /metrics here", code="unknown_path")
+            _allow(http.method, "GET", "HEAD")
+            return self._pages.metrics(http.headers.get("Accept", ""))
+        except AnswerError as error:
+            return error.response()
+
+    def _page(self, http: web.BaseRequest, path: str, method: str) -> web.Response | None:
+        match path:
+            case "/health" | "/healthz":
+                _allow(method, "GET", "HEAD")
+                return self._pages.health()
+            case "/ready" | "/readyz":
+                _allow(method, "GET", "HEAD")
+                return self._pages.ready()
+            case "/metrics" if self._metrics_here:
+                _allow(method, "GET", "HEAD")
+                return self._pages.metrics(http.headers.get("Accept", ""))
+            case "/admin/state":
+                _allow(method, "GET", "HEAD")
+                return self._pages.state(http.headers.get("Authorization", ""))
+            case _ if path == "/v1/models" or path.startswith("/v1/models/"):
+                _allow(method, "GET", "HEAD")
+                self._proxy.admission.client(http)
+                return self._pages.models(path)
+        return None
+
+
+class Listening:
+    """One address that is listened on.
+
+    Args:
+        answer: called with each request; cancelled when its client goes away.
+        listen: where.
+    """
+
+    def __init__(self, answer: Answer, listen: Listen) -> None:
+        server = web.Server(answer, handler_cancellation=True, access_log=None, keepalive_timeout=KEPT_S)
+        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
+        self._listen = listen
+
+    async def start(self) -> str:
+        """Listen; the address as a URL. UsageError: it can't be listened on, or the TLS files are wrong."""
+        host, port = self._listen.host, self._listen.port
+        context = tls_context(self._listen.tls) if self._listen.tls is not None else None
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=BACKLOG)
+        try:
+            await site.start()
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise UsageError(
+                f"cannot listen on {host}:{port}: {reason}", where="listen", hint="another port, or 0 for a free one"
+            ) from None
+        bound = self._runner.addresses[0][1]
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if context is not None else 'http'}://{shown}:{bound}"
+
+    async def refuse(self) -> None:
+        """Take no new connections."""
+        for site in self._runner.sites:
+            await site.stop()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._runner.cleanup()
+
+
+async def drained(admission: Admission, *, limit_s: float) -> int:
+    """Wait for open requests to end; after `limit_s` end them. Returns how many had to be ended."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + limit_s
+    while admission.open_requests and loop.time() < end_s:
+        await asyncio.sleep(0.02)
+    left = list(admission.open.values())
+    for exchange in left:
+        exchange.stop()
+    end_s = loop.time() + LAST_WORDS_S + 0.5
+    while admission.open and loop.time() < end_s:
+        await asyncio.sleep(0.02)
+    return len(left)
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """For clients. UsageError names the file that is wrong."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for path in (tls.certificate, tls.key):
+        if not path.is_file():
+            raise UsageError("there is no such file", where=f"listen.tls: {path}")
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(
+            f"these are no certificate and its key: {error}", where=f"listen.tls: {tls.certificate}, {tls.key}"
+        ) from None
+    return context
+
+
+def many_files() -> int:
+    """Raise the limit on open files to as many as this process may have; returns it. Each stream takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def _allow(method: str, *allowed: str) -> None:
+    if method not in allowed:
+        raise AnswerError(
+            405,
+            f"{method[:20]} is not for this path, but {', '.join(sorted(allowed))}",
+            code="method_not_allowed",
+            headers={"Allow": ", ".join(sorted(allowed))},
+        )
