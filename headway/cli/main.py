@@ -26,6 +26,7 @@ VERBS = {
     "trace": "headway.cli.trace:trace",
     "demo": "headway.cli.demo:demo",
     "engine": "headway.cli.engine:engine",
+    "gateway": "headway.cli.gateway:gateway",
     "doctor": "headway.cli.doctor:doctor",
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""
