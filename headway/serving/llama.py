@@ -262,6 +262,7 @@ def _child(order: dict[str, object]) -> None:
     parameters.n_parallel = order["slots"]
     parameters.endpoint_metrics = True
     parameters.cache_ram_mib = MOST_CACHE_MIB
+    parameters.swa_full = True  # else a model with a sliding window finds only prompts again that go on where one ended
     parameters.cpuparams.n_threads = order["threads"]
     parameters.cpuparams_batch.n_threads = order["threads"]
     server = xllamacpp.Server(parameters)
