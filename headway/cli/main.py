@@ -27,6 +27,7 @@ VERBS = {
     "demo": "headway.cli.demo:demo",
     "engine": "headway.cli.engine:engine",
     "gateway": "headway.cli.gateway:gateway",
+    "loadgen": "headway.cli.loadgen:loadgen",
     "doctor": "headway.cli.doctor:doctor",
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""
