@@ -12,10 +12,10 @@ from headway.serving.simulate.replicas import Replica
 from headway.serving.simulate.result import summary
 from headway.serving.simulate.run import simulate
 
-UNLOADED_REQUESTS = 100
+UNLOADED_REQUESTS = 50
 """Requests that measure what a TTFT is where nothing waits (count)."""
-UNLOADED_GAP_S = 1000.0
-"""Between those, seconds: longer than any of them takes."""
+UNLOADED_GAP_S = 30.0
+"""Between those, seconds in the mean: on a fleet, longer than they take."""
 PATIENCE = 5.0
 """A fleet keeps up while the mean TTFT is at most so many times that (1). Near saturation TTFT rises so steeply that
 the rate hardly depends on it."""
@@ -44,19 +44,19 @@ def saturation(
         within: how exactly (1).
         seed: of the runs.
     """
-    if len(load.requests) < 2 * UNLOADED_REQUESTS:
+    if len(load.requests) < 4 * UNLOADED_REQUESTS:
         raise UsageError(f"a load of {len(load.requests)} requests is too short to find a rate", where="load")
     alone = load.first(UNLOADED_REQUESTS).scaled(1 / UNLOADED_GAP_S)
-    limit_s = patience * summary(simulate(fleet, alone, policy(), seed=seed).rows).ttft.mean_s
+    unloaded_s = summary(simulate(fleet, alone, policy(), seed=seed).rows).ttft.mean_s
 
     def keeps_up(rate: float) -> bool:
         most = WAITING_PER_REPLICA * len(fleet)
         result = simulate(fleet, load.scaled(rate), policy(), seed=seed, most_waiting=most)
         if result.unfinished:
             return False
-        return summary(result.rows, warm_up_requests=len(load.requests) // 4).ttft.mean_s <= limit_s
+        return summary(result.rows, warm_up_requests=len(load.requests) // 4).ttft.mean_s <= patience * unloaded_s
 
-    low = high = float(len(fleet))
+    low = high = len(fleet) / unloaded_s  # what prompts alone would allow
     while keeps_up(high):
         low, high = high, 2 * high
     while low == high or not keeps_up(low):
