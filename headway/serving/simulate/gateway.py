@@ -70,6 +70,7 @@ class SimulatedGateway:
         self._rules = rules
         self._random = random.Random(seed)
         self._servers: dict[str, _Server] = {}
+        self._counted_s = float("-inf")
 
     @property
     def engines(self) -> Mapping[str, TimedEngine]:
@@ -88,6 +89,7 @@ class SimulatedGateway:
         server = self._servers.get(replica)
         if server is None or server.engine is None:
             return
+        self._count_tokens(server)
         server.engine.stop()
         server.engine = None
         for flight in server.flights.values():
@@ -105,27 +107,32 @@ class SimulatedGateway:
         self._send(planned, (), "")
 
     def poll(self) -> None:
-        """Ask every engine for its metrics, which come `poll_delay_s` later, and count the tokens that came so far."""
-        now_s = self._loop.now_s
+        """Ask every engine for its metrics, which come `poll_delay_s` later."""
         reports: list[tuple[str, EngineReport]] = []
         for name, server in self._servers.items():
             if server.engine is None:
                 continue
-            core = server.engine.core
-            reports.append((name, core.report()))
-            if core.running:
-                for id_, tokens in core.produced(now_s).items():
-                    if server.flights[id_].first:
-                        self._router.progress(id_, tokens)
+            reports.append((name, server.engine.core.report()))
         self._loop.after(self._rules.poll_delay_s, lambda: self._reported(reports))
 
     def _reported(self, reports: Sequence[tuple[str, EngineReport]]) -> None:
         for name, report in reports:
             self._router.report(name, report, self._loop.now_s)
 
+    def _count_tokens(self, server: _Server) -> None:
+        """The router learns how far answers are: a gateway counts each token, here it is enough before a decision."""
+        if server.engine is not None:
+            for id_, tokens in server.engine.core.produced(self._loop.now_s).items():
+                if server.flights[id_].first:
+                    self._router.progress(id_, tokens)
+
     def _send(self, planned: Planned, tried: tuple[str, ...], why: str) -> None:
         now_s = self._loop.now_s
         request = planned.request
+        if now_s - self._counted_s >= self._rules.poll_s:
+            self._counted_s = now_s
+            for server in self._servers.values():
+                self._count_tokens(server)
         try:
             choice = self._router.route(request, now_s, frozenset(tried), why=why)
         except NoReplicaError as error:
