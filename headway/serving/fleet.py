@@ -246,7 +246,8 @@ class Fleet:
         flight = self._land(request_id)
         member = flight.member
         if self._mirrored(flight):
-            if flight.decoding or end is End.DONE:
+            answered = end is End.DONE and (output_tokens > 0 or cached_tokens is not None)
+            if flight.decoding or answered:
                 self.index.ended(
                     flight.request,
                     member.spec.name,

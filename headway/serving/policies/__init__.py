@@ -15,6 +15,7 @@ from headway.serving.policies.least_queue_time import LeastQueueTime
 from headway.serving.policies.least_requests import LeastRequests
 from headway.serving.policies.lmetric import LMetric
 from headway.serving.policies.options import Bounds, read
+from headway.serving.policies.preble import Preble
 from headway.serving.policies.prefix import Prefix, PrefixAndLoad
 from headway.serving.policies.round_robin import RoundRobin
 from headway.serving.policies.session import Session
@@ -39,6 +40,9 @@ _RULES: dict[str, _Rule] = {
     "lmetric": _Rule(lambda seed, given: LMetric(seed)),
     "session": _Rule(lambda seed, given: Session(seed, **given), {"bound": (0, 0, 1e3)}),
     "least-queue-time": _Rule(lambda seed, given: LeastQueueTime(seed)),
+    "preble": _Rule(
+        lambda seed, given: Preble(seed, **given), {"window_s": (180, 1, 86_400), "rebalance": (1.5, 1, 1e9)}
+    ),
 }
 
 NAMES: tuple[str, ...] = tuple(_RULES)
@@ -55,10 +59,11 @@ ALIASES: dict[str, str] = {
     "sessionbased": "session",
     "consistent-hash": "session",
     "mooncake": "least-queue-time",
+    "prefix-cache-preble": "preble",
 }
 """Names of the same rules elsewhere; `_` is as good as `-`. AIBrix: least-request, prefix-cache (which looks at the
-load too), prefix-cache-and-load; production-stack: roundrobin, session, prefixaware, kvaware; LiteLLM: least-busy;
-vLLM's and SGLang's routers: round_robin, power_of_two, consistent_hash; Lodestar's code: mooncake."""
+load too), prefix-cache-and-load, prefix-cache-preble; production-stack: roundrobin, session, prefixaware, kvaware;
+LiteLLM: least-busy; vLLM's and SGLang's routers: round_robin, power_of_two, consistent_hash; Lodestar's code: mooncake."""
 
 
 def known_as(name: str) -> str:

@@ -71,6 +71,15 @@ def test_a_request_that_is_not_sent_leaves_no_trace() -> None:
     assert made.candidates(request("r", tokens=160, blocks=blocks), 0.0)[0].hit_tokens == 0
 
 
+def test_a_prompt_that_the_engine_turned_down_is_not_cached_but_an_answer_in_one_piece_is() -> None:
+    made = fleet("a")
+    blocks = chain(range(10))
+    for output_tokens, hit_tokens in ((0, 0), (5, 144)):
+        made.dispatched(request("q", tokens=160, blocks=blocks), "a", 0, 0.0)
+        made.finished("q", 0.1, output_tokens=output_tokens)
+        assert made.candidates(request("r", tokens=160, blocks=blocks), 0.2)[0].hit_tokens == hit_tokens
+
+
 def test_models_and_exclusion() -> None:
     made = Fleet(RULES)
     made.join(ReplicaSpec("any"), 0.0)
@@ -222,7 +231,7 @@ def test_a_replica_that_failed_is_taken_to_have_lost_its_cache() -> None:
     made = fleet("a")
     blocks = chain(range(10))
     made.dispatched(request("q", tokens=160, blocks=blocks), "a", 0, 0.0)
-    made.finished("q", 0.1)
+    made.finished("q", 0.1, output_tokens=5)
     fail(made, "a", 1.0, times=3)
     assert made.candidates(request("r", tokens=160, blocks=blocks), 2.0)[0].hit_tokens == 0
 

@@ -11,7 +11,7 @@ from headway.serving.policies import ALIASES, NAMES, build
 from headway.serving.policies.session import Ring
 from headway.serving.policy import Candidate, Choice, Policy
 from headway.serving.replica import EngineReport, ReplicaSpec, ReplicaState
-from headway.serving.request import Request
+from headway.serving.request import End, Outcome, Request
 
 HEURISTICS = tuple(name for name in NAMES if name != "learned")
 
@@ -182,6 +182,48 @@ def test_least_queue_time_divides_by_speed() -> None:
     assert chosen("least-queue-time", candidate("a", 3, speed=2.0), candidate("b", 2)) == {"a"}
     assert chosen("least-queue-time", candidate("a", 1, engine=(5, 5), speed=2.0), candidate("b", 2)) == {"b"}
     assert chosen("least-queue-time", candidate("a", 0, speed=0.5), candidate("b", 0), candidate("c", 0)) == {"b", "c"}
+
+
+def test_preble_exploits_a_match_of_more_than_half() -> None:
+    assert chosen("preble", candidate("a", 9, hit=501), candidate("b")) == {"a"}
+    assert chosen("preble", candidate("a", hit=501), candidate("b", hit=501), candidate("c", hit=500)) == {"a", "b"}
+
+
+def test_preble_explores_by_recent_work_and_own_cost() -> None:
+    policy = build("preble", seed=1)
+    # 1000 new tokens: 1000 * (1 + 500 / 27000). With 500 cached: 500 * (1 + 750 / 27000).
+    first = choose(policy, candidate("a", hit=500), candidate("b"))
+    assert first.scores == pytest.approx({"a": 513.89, "b": 1018.52}, abs=0.01)
+    second = choose(policy, candidate("a", hit=500), candidate("b"))
+    assert second.scores == pytest.approx({"a": 2 * 513.89, "b": 1018.52}, abs=0.01)
+    assert (first.replica, second.replica) == ("a", "b")
+
+
+def test_preble_does_not_follow_a_match_to_a_replica_loaded_far_above_the_least() -> None:
+    policy = build("preble", seed=1)
+    pair = candidate("a", hit=600), candidate("b")
+    assert [choose(policy, *pair).replica for _ in range(3)] == ["a", "b", "a"]
+    patient = build("preble", seed=1, options={"rebalance": 3})
+    assert [choose(patient, *pair).replica for _ in range(10)] == ["a", "b"] + ["a"] * 7 + ["b"]
+
+
+def test_preble_forgets_what_is_older_than_its_window() -> None:
+    policy = build("preble", seed=1, options={"window_s": 10})
+    pair = candidate("a", hit=500), candidate("b")
+    policy.choose(asked(), pair, 0.0)
+    assert policy.choose(asked(), pair, 10.0).scores["a"] == pytest.approx(1027.78, abs=0.01)
+    assert policy.choose(asked(), pair, 10.1).scores["a"] == pytest.approx(513.89, abs=0.01)
+    for number in range(500):
+        policy.choose(asked(), [candidate(f"r{number}")], 20.0 + 20 * number)
+    assert len(vars(policy)["_windows"]) < 70
+
+
+def test_preble_counts_answers_at_their_mean_length() -> None:
+    policy = build("preble", seed=1)
+    policy.observe(Outcome(asked(), "a", 0.0, 0.1, 1.0, 20, None, End.DONE), 1.0)
+    policy.observe(Outcome(asked(), "a", 0.0, None, 1.0, 0, None, End.FAILED), 1.0)
+    choose(policy, candidate("a"))
+    assert choose(policy, candidate("a")).scores["a"] == pytest.approx(2 * 1018.52 + 200, abs=0.01)
 
 
 def test_a_session_stays_where_it_is() -> None:
