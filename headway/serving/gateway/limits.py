@@ -59,6 +59,11 @@ class Client:
     _requests: Bucket | None = field(default=None)
     _tokens: Bucket | None = field(default=None)
 
+    def limit(self, limits: KeyLimits) -> None:
+        """Other limits from now on; where they differ, its buckets are full again."""
+        if limits != self.limits:
+            self.limits, self._requests, self._tokens = limits, None, None
+
     def enter(self, tokens: int, now_s: float) -> None:
         """Take on a request of `tokens` prompt tokens. AnswerError 429 where it is too many; then nothing was taken."""
         most = self.limits.concurrent
@@ -97,21 +102,21 @@ class KeyRing:
         self.replace(keys, per_key)
 
     def replace(self, keys: Sequence[Key], per_key: KeyLimits) -> None:
-        """Other keys and limits from now on; who stays under its name keeps the count of its open requests."""
+        """Other keys and limits from now on; who keeps its name keeps the count of its open requests."""
         before = {client.name: client for client in self._clients.values()}
         clients = {}
         for key in keys:
             own = {name: value for name in KeyLimits.model_fields if (value := getattr(key, name)) is not None}
             limits = per_key.model_copy(update=own)
-            client = before.get(key.name)
-            if client is None or client.limits != limits:
-                client = Client(key.name, limits, client.open_requests if client is not None else 0)
+            client = before.get(key.name) or Client(key.name, limits)
+            client.limit(limits)
             clients[key.sha256 or ""] = client
         self._clients = clients
         if keys:
             self._anybody = None
-        elif self._anybody is None or self._anybody.limits != per_key:
-            self._anybody = Client(ANYBODY, per_key)
+        else:
+            self._anybody = self._anybody or Client(ANYBODY, per_key)
+            self._anybody.limit(per_key)
 
     def client(self, authorization: str) -> Client:
         """Whose key the Authorization header holds. AnswerError 401 where it holds none of ours."""

@@ -20,6 +20,8 @@ from headway.serving.gateway.pages import Pages
 from headway.serving.gateway.proxy import LAST_WORDS_S, Proxy
 
 _LOG = logging.getLogger(__name__)
+_SERVER_LOG = logging.getLogger(f"{__name__}.http")
+_SERVER_LOG.setLevel(logging.CRITICAL)  # else a stack for each client that speaks no HTTP
 BACKLOG = 4096
 KEPT_S = 75.0
 """For an idle client's connection."""
@@ -101,7 +103,9 @@ class Listening:
     """
 
     def __init__(self, answer: Answer, listen: Listen) -> None:
-        server = web.Server(answer, handler_cancellation=True, access_log=None, keepalive_timeout=KEPT_S)
+        server = web.Server(
+            answer, handler_cancellation=True, access_log=None, keepalive_timeout=KEPT_S, logger=_SERVER_LOG
+        )
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         self._listen = listen
 
