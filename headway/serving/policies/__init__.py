@@ -63,7 +63,8 @@ ALIASES: dict[str, str] = {
 }
 """Names of the same rules elsewhere; `_` is as good as `-`. AIBrix: least-request, prefix-cache (which looks at the
 load too), prefix-cache-and-load, prefix-cache-preble; production-stack: roundrobin, session, prefixaware, kvaware;
-LiteLLM: least-busy; vLLM's and SGLang's routers: round_robin, power_of_two, consistent_hash; Lodestar's code: mooncake."""
+LiteLLM: least-busy; vLLM's and SGLang's routers: round_robin, power_of_two, consistent_hash; Lodestar's code:
+mooncake."""
 
 
 def known_as(name: str) -> str:
