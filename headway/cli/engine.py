@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -14,7 +15,15 @@ from headway.serving.llama import LlamaSettings, serve_llama
 _SPEED = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
+_MODEL_ONLY = (
+    *("device", "model", "tensor_parallel", "fraction", "speed", "max_model_len", "max_num_seqs"),
+    *("max_num_batched_tokens", "prefix_caching", "output_tokens", "output_tokens_sd", "seed", "faults"),
+)
+_LLAMA_ONLY = ("llama_model", "llama_threads")
+
+
 def engine(
+    context: typer.Context,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="First replica's port; the others count up. 0: any that are free.")] = 8001,
     replicas: Annotated[int, typer.Option(help="How many, each on a port of its own.")] = 1,
@@ -41,10 +50,12 @@ def engine(
     llama_threads: Annotated[int, typer.Option(help="With --llama: threads per replica.")] = 1,
 ) -> None:
     """Serve the OpenAI API from a model of an engine: right in its timing and its cache, not in what it says."""
-    if replicas < 1:
-        raise UsageError(f"{replicas} replicas are none", where="--replicas")
+    _least(1, replicas=replicas)
     if not 0 <= port <= 65536 - replicas:
         raise UsageError(f"{replicas} ports from {port} on do not all exist", where="--port")
+    _refuse(context, _MODEL_ONLY if llama else _LLAMA_ONLY, "does not go with --llama" if llama else "needs --llama")
+    _least(1, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, llama_threads=llama_threads)
+    _least(0, max_model_len=max_model_len, output_tokens=output_tokens, output_tokens_sd=output_tokens_sd)
     if llama:
         settings = LlamaSettings(model_path=llama_model, alias=served_model_name, threads=llama_threads)
         serve_llama(replicas, settings, host=host, port=port, announce=_announce)
@@ -76,6 +87,23 @@ def engine(
         faults_path=faults,
     )
     uvloop.run(serve(fleet, _announce))
+
+
+def _refuse(context: typer.Context, names: Iterable[str], why: str) -> None:
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(why, where=_flag(name))
+
+
+def _least(least: int, **values: float) -> None:
+    for name, value in values.items():
+        if not value >= least:
+            raise UsageError(f"{value:g} is less than {least}", where=_flag(name))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _speed(text: str) -> float:
