@@ -115,12 +115,13 @@ class DnsSource:
 
     async def _resolve(self, record: str) -> dns.resolver.Answer:
         try:
-            return await self._resolver.resolve(self._options.host, record, search=True)
+            async with asyncio.timeout(self._options.timeout_s):  # the resolver's own limit lets its pauses pass
+                return await self._resolver.resolve(self._options.host, record, search=True)
         except dns.resolver.NXDOMAIN:
             raise _NoAnswerError("there is no such name") from None
         except dns.resolver.NoAnswer:
             raise _NoAnswerError(f"the name has no {record} records") from None
-        except dns.exception.Timeout:
+        except (TimeoutError, dns.exception.Timeout):
             raise _NoAnswerError(f"no answer within {self._options.timeout_s:g} s") from None
         except dns.resolver.NoNameservers:
             raise _NoAnswerError("the name servers fail") from None

@@ -78,11 +78,11 @@ class SliceApi:
             UnreachableError: the API fails, or the connection breaks.
         """
         response = self._request(version)
-        with self._lock:
-            self._stream = response
-            if self._closed:
-                return
         try:
+            with self._lock:
+                self._stream = response
+                if self._closed:
+                    return
             for line in _lines(response):
                 event = _json(line)
                 kind, found = event.get("type"), event.get("object") or {}

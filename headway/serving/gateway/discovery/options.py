@@ -25,9 +25,9 @@ class About(_Options):
     """The names that they serve; empty: each is asked."""
     device: str = ""
     """Kind of accelerator, e.g. "a30"."""
-    speed: float = Field(1.0, gt=0, allow_inf_nan=False)
+    speed: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Prefill speed against the others."""
-    cache_tokens: int | None = Field(None, ge=0)
+    cache_tokens: int | None = Field(default=None, ge=0)
     """Size of the prefix cache, tokens; left out: each is asked. 0: it has none."""
 
 
@@ -117,7 +117,7 @@ class DnsOptions(About):
     at_most_s: Seconds = 30.0
     """and no later than this."""
     timeout_s: Seconds = 5.0
-    keep_s: float = Field(60.0, ge=0, allow_inf_nan=False)
+    keep_s: float = Field(default=60.0, ge=0, allow_inf_nan=False)
     """The last set is kept for so long when there is no answer or the name is gone."""
 
     @model_validator(mode="after")
