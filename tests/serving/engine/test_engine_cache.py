@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.serving.engine.cache import BlockCache
@@ -74,6 +74,7 @@ def test_without_prefix_caching_nothing_is_found() -> None:
     assert (cache.hits([1], 1), cache.findable) == (0, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(1, 6)), max_size=60))
 def test_used_free_and_findable_blocks_always_add_up(moves: list[tuple[bool, int, int]]) -> None:
     """Prompts of one family share prefixes: block k of family f is 10 f + k."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.serving.engine.core import EngineCore
@@ -13,6 +13,7 @@ SMALL = variant(cache_tokens=16 * 40, step_tokens=100, most_running=8)
 """Memory for two or three of the jobs below: they are preempted often."""
 PLAIN = variant(prefix_caching=False, step_tokens=100)
 SLACK_S = 1e-9
+UNTIMED = settings(deadline=None)
 
 
 @st.composite
@@ -35,6 +36,7 @@ def _equal(jobs: list[tuple[float, Job]]) -> list[tuple[float, Job]]:
     return [(0.0, Job(job.id, job.input_tokens, job.output_tokens)) for _, job in jobs]
 
 
+@UNTIMED
 @given(_jobs(), st.booleans(), st.booleans(), st.booleans())
 def test_all_ends_and_all_blocks_are_free_or_cached(
     jobs: list[tuple[float, Job]], series: bool, caching: bool, chunked: bool
@@ -52,6 +54,7 @@ def test_all_ends_and_all_blocks_are_free_or_cached(
     assert caching or core.cached_tokens == 0
 
 
+@UNTIMED
 @given(_jobs())
 def test_a_series_of_steps_is_the_same_as_its_steps(jobs: list[tuple[float, Job]]) -> None:
     for profile in (SMALL, variant(attention_s=1e-5, context_s=1e-7, weights_s=0.0001)):
@@ -62,6 +65,7 @@ def test_a_series_of_steps_is_the_same_as_its_steps(jobs: list[tuple[float, Job]
         assert many.steps <= one.steps
 
 
+@UNTIMED
 @given(_jobs(), st.data())
 def test_cancelling_some_loses_no_block_and_no_other_request(
     jobs: list[tuple[float, Job]], data: st.DataObject
@@ -86,6 +90,7 @@ def test_cancelling_some_loses_no_block_and_no_other_request(
     assert core.free_tokens == SMALL.cache_tokens
 
 
+@UNTIMED
 @given(_jobs())
 def test_at_half_the_speed_nothing_is_faster(jobs: list[tuple[float, Job]]) -> None:
     jobs = [(at_s, Job(job.id, job.input_tokens, job.output_tokens)) for at_s, job in jobs]
@@ -96,6 +101,7 @@ def test_at_half_the_speed_nothing_is_faster(jobs: list[tuple[float, Job]]) -> N
     assert all(slow.end_s[id_] >= fast.end_s[id_] - SLACK_S for id_ in fast.end_s)
 
 
+@UNTIMED
 @given(_jobs())
 def test_each_time_in_the_profile_matters(jobs: list[tuple[float, Job]]) -> None:
     """Twice of any of them makes no request faster, of those that come at one instant."""
@@ -107,6 +113,7 @@ def test_each_time_in_the_profile_matters(jobs: list[tuple[float, Job]]) -> None
         assert all(after.end_s[id_] >= before.end_s[id_] - SLACK_S for id_ in before.end_s)
 
 
+@UNTIMED
 @given(_jobs(), _jobs("more"))
 def test_more_load_at_the_same_instant_makes_no_request_faster(
     jobs: list[tuple[float, Job]], more: list[tuple[float, Job]]
