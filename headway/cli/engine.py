@@ -63,7 +63,7 @@ def engine(
     try:
         import uvloop
 
-        from headway.serving.enginehttp.answering import EngineSettings
+        from headway.serving.enginehttp.answering import ServingSettings
         from headway.serving.enginehttp.pace import sped_up
         from headway.serving.enginehttp.serve import Replicas, serve
     except ModuleNotFoundError as error:
@@ -75,7 +75,7 @@ def engine(
     fleet = Replicas(
         count=replicas,
         profile=sped_up(profile, _speed(speed)),
-        settings=EngineSettings(
+        settings=ServingSettings(
             model=served_model_name or model,
             most_context_tokens=max_model_len,
             output_tokens_mean=output_tokens,

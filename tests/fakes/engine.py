@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from headway.serving.engine.types import EngineProfile
-from headway.serving.enginehttp.answering import EngineSettings
+from headway.serving.enginehttp.answering import ServingSettings
 from headway.serving.enginehttp.server import Engine
 
 QUICK = EngineProfile(
@@ -76,7 +76,7 @@ async def engines(
         profile: of each; `changes` replaces some of its values, e.g. `step_s=0.02`.
         output_tokens: of an answer without `max_tokens`.
     """
-    settings = EngineSettings(model=model, output_tokens_mean=output_tokens, output_tokens_sd=0.0)
+    settings = ServingSettings(model=model, output_tokens_mean=output_tokens, output_tokens_sd=0.0)
     async with AsyncExitStack() as stack:
         running = []
         for _ in range(count):

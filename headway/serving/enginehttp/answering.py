@@ -23,7 +23,7 @@ OnToken = Callable[[Token], None]
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
+class ServingSettings:
     """How an engine serves its model.
 
     Attributes:
@@ -63,7 +63,7 @@ class Answering:
         settings: how it serves.
     """
 
-    def __init__(self, profile: EngineProfile, settings: EngineSettings) -> None:
+    def __init__(self, profile: EngineProfile, settings: ServingSettings) -> None:
         self.profile = profile
         self.settings = settings
         self.most_context_tokens = settings.most_context_tokens or min(MOST_CONTEXT_TOKENS, profile.cache_tokens)
@@ -85,10 +85,10 @@ class Answering:
         """Jobs that have neither ended nor been cancelled (count)."""
         return len(self._answers)
 
-    def length(self, prompt: Prompt, wanted_tokens: int | None) -> tuple[int, str]:
+    def length(self, prompt: Prompt, wanted_tokens: int | None, *, param: str) -> tuple[int, str]:
         """How many tokens an answer will have, and why it will end there (`finish_reason`).
 
-        ApiError when the context would be too long.
+        ApiError when the context would be too long; where the prompt alone is, it names `param`.
         """
         room_tokens = self.most_context_tokens - prompt.tokens
         if room_tokens < (wanted_tokens or 1):
@@ -96,7 +96,7 @@ class Answering:
                 400,
                 f"This model's maximum context length is {self.most_context_tokens} tokens; the prompt has "
                 f"{prompt.tokens}, and at least {wanted_tokens or 1} of an answer are wanted.",
-                param="max_tokens" if room_tokens > 0 else "messages",
+                param="max_tokens" if room_tokens > 0 else param,
                 code="context_length_exceeded",
             )
         if wanted_tokens is not None:

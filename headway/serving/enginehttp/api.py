@@ -80,7 +80,9 @@ class Api:
         received_s = time.monotonic()
         wanted = parse(await self._body(request), self._answering.profile.block_tokens)
         self._check_model(wanted.model)
-        output_tokens, reason = self._answering.length(wanted.prompt, wanted.output_tokens)
+        output_tokens, reason = self._answering.length(
+            wanted.prompt, wanted.output_tokens, param="messages" if wanted.chat else "prompt"
+        )
         answer_id = id_prefix + (request.headers.get("X-Request-Id") or f"{time.time_ns():x}")
         model, created_s = self._answering.settings.model, int(time.time())
 
@@ -131,7 +133,7 @@ class Api:
         wanted = asked.embeddings(await self._body(request), self._answering.profile.block_tokens)
         self._check_model(wanted.model)
         for prompt in wanted.prompts:
-            self._answering.length(prompt, 1)
+            self._answering.length(prompt, 1, param="input")
         async with asyncio.TaskGroup() as group:
             for prompt in wanted.prompts:
                 group.create_task(
@@ -192,6 +194,8 @@ class Api:
         if self._on_request is not None:
             self._on_request(request, body)
         self._fail_if_told()
+        if self._faults().die_after_tokens == 0:
+            reset(request)
         return body
 
     def _fail_if_told(self) -> None:

@@ -20,7 +20,8 @@ class Faults:
     Attributes:
         stall: requests are taken, connections stay open, no step ends.
         slowdown: factor on the time of each step (1).
-        die_after_tokens: the connection of each answer is reset when this many tokens of it have been sent; -1: never.
+        die_after_tokens: the connection of each answer is reset when this many tokens of it have been sent; 0: before
+            its status; -1: never.
         status: answer requests to the API with this status, e.g. 500, 503, 429; 0: properly.
         metrics: what `/metrics` answers.
         slow_page_s: delay of a slow `/metrics`, seconds.

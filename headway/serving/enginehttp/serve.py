@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from headway.errors import HeadwayError
 from headway.serving.engine.types import EngineProfile
-from headway.serving.enginehttp.answering import EngineSettings
+from headway.serving.enginehttp.answering import ServingSettings
 from headway.serving.enginehttp.server import Engine
 
 WATCH_S = 10.0
@@ -32,7 +32,7 @@ class Replicas:
 
     count: int
     profile: EngineProfile
-    settings: EngineSettings
+    settings: ServingSettings
     host: str = "127.0.0.1"
     port: int = 8001
     faults_path: bool = False

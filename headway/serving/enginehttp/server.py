@@ -10,7 +10,7 @@ from aiohttp import web
 
 from headway.errors import UsageError
 from headway.serving.engine.types import EngineProfile
-from headway.serving.enginehttp.answering import Answering, EngineSettings
+from headway.serving.enginehttp.answering import Answering, ServingSettings
 from headway.serving.enginehttp.api import Api, OnRequest
 from headway.serving.enginehttp.faults import Faults, changed
 
@@ -38,7 +38,7 @@ class Engine:
     def __init__(
         self,
         profile: EngineProfile,
-        settings: EngineSettings | None = None,
+        settings: ServingSettings | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -46,7 +46,7 @@ class Engine:
         on_request: OnRequest | None = None,
     ) -> None:
         self._profile = profile
-        self._settings = settings or EngineSettings()
+        self._settings = settings or ServingSettings()
         self._host = host
         self.port = port
         self._faults_path = faults_path
@@ -59,7 +59,8 @@ class Engine:
     @property
     def url(self) -> str:
         """Where it answers, without a path."""
-        return f"http://{self._host}:{self.port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}"
 
     async def start(self) -> None:
         """Listen. UsageError where the port is taken."""
@@ -106,9 +107,10 @@ class Engine:
 
     async def _refuse(self, for_s: float) -> None:
         assert self._site is not None
+        assert self._runner is not None
         await asyncio.sleep(0.05)  # the answer to whoever asked for it goes out first
         await self._site.stop()
-        self._drop_connections()
+        _drop_connections(self._runner)
         await asyncio.sleep(for_s)
         await self._listen()
 
@@ -123,13 +125,6 @@ class Engine:
             ) from error
         self.port = self._runner.addresses[-1][1]
 
-    def _drop_connections(self) -> None:
-        assert self._runner is not None
-        server = self._runner.server
-        for connection in list(server.connections) if server is not None else []:
-            if connection.transport is not None:
-                connection.transport.abort()
-
     async def _end(self, *, abrupt: bool) -> None:
         runner, self._runner = self._runner, None
         if runner is None:
@@ -141,8 +136,15 @@ class Engine:
             await site.stop()
         if abrupt:
             self.answering.close()
-            self._runner = runner
-            self._drop_connections()
-            self._runner = None
+            _drop_connections(runner)
         await runner.cleanup()
         self.answering.close()
+        if self._refusal is not None and not self._refusal.cancelled():
+            self._refusal.result()  # raises what went wrong when it was to listen again
+
+
+def _drop_connections(runner: web.AppRunner) -> None:
+    server = runner.server
+    for connection in list(server.connections) if server is not None else []:
+        if connection.transport is not None:
+            connection.transport.abort()

@@ -14,7 +14,7 @@ import uvloop
 from openai.types.chat import ChatCompletionMessageParam
 
 from headway.serving.engine.types import EngineProfile
-from headway.serving.enginehttp.answering import EngineSettings
+from headway.serving.enginehttp.answering import ServingSettings
 from headway.serving.enginehttp.pace import sped_up
 from headway.serving.enginehttp.server import Engine
 from tests.fakes.engine import QUICK, Running, engines
@@ -163,7 +163,7 @@ def test_a_lower_priority_number_goes_first() -> None:
 
 def test_lengths_without_a_limit_follow_the_seed() -> None:
     async def lengths(seed: int) -> list[tuple[int, str]]:
-        settings = EngineSettings(model=MODEL, output_tokens_mean=30, output_tokens_sd=10, seed=seed)
+        settings = ServingSettings(model=MODEL, output_tokens_mean=30, output_tokens_sd=10, seed=seed)
         found: list[tuple[int, str]] = []
         async with Engine(QUICK, settings) as engine, client(Running(engine)) as api:
             for _ in range(6):
@@ -234,7 +234,9 @@ HELLO = {"messages": [{"role": "user", "content": "hello"}]}
         ("completions", {"prompt": [1, "b"]}, 400, "prompt"),
         ("completions", {"prompt": [-1]}, 400, "prompt"),
         ("completions", {"prompt": [2**70]}, 400, "prompt"),
-        ("completions", {"prompt": [1] * 40_000}, 400, "messages"),
+        ("completions", {"prompt": [1] * 40_000}, 400, "prompt"),
+        ("chat/completions", {"messages": [{"role": "user", "content": "a " * 40_000}]}, 400, "messages"),
+        ("embeddings", {"input": "a " * 40_000}, 400, "input"),
         ("embeddings", {"input": []}, 400, "input"),
         ("embeddings", {"input": "x", "encoding_format": "int8"}, 400, "encoding_format"),
         ("rerank", {}, 404, None),

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headway.errors import UsageError
 from headway.serving.engine.types import Token
-from headway.serving.enginehttp.answering import EngineSettings
+from headway.serving.enginehttp.answering import ServingSettings
 from headway.serving.enginehttp.faults import Faults, changed
 from headway.serving.enginehttp.server import Engine
 from tests.fakes.engine import QUICK, Running, engines
@@ -75,11 +75,12 @@ def test_a_stalled_engine_keeps_its_connections_and_goes_on_later() -> None:
     asyncio.run(check())
 
 
+@pytest.mark.parametrize("after_tokens", [0, 1, 3])
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_engine_can_die_in_the_middle_of_an_answer(stream: bool) -> None:
+def test_an_engine_can_die_in_the_middle_of_an_answer(stream: bool, after_tokens: int) -> None:
     async def check() -> None:
         async with engines() as [engine], aiohttp.ClientSession() as session:
-            engine.engine.set_faults(die_after_tokens=3)
+            engine.engine.set_faults(die_after_tokens=after_tokens)
 
             async def read() -> None:
                 async with session.post(f"{engine.url}/v1/completions", json={**BODY, "stream": stream}) as response:
@@ -241,6 +242,18 @@ def test_an_engine_that_stops_lets_open_answers_end() -> None:
     asyncio.run(check())
 
 
+def test_a_client_that_does_not_read_delays_nobody() -> None:
+    async def check() -> None:
+        async with engines(step_s=1e-6) as [engine], aiohttp.ClientSession() as session:
+            lazy = await session.post(f"{engine.url}/v1/completions", json={**BODY, "max_tokens": 20_000})
+            async with session.post(f"{engine.url}/v1/completions", json={**BODY, "max_tokens": 100}) as response:
+                assert (await response.text()).endswith("data: [DONE]\n\n")
+            await until(lambda: clean(engine))  # all 4 MB wait for it; its blocks do not
+            assert (await lazy.text()).count("data: ") == 20_001
+
+    asyncio.run(check())
+
+
 def test_when_the_core_fails_everybody_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         told: list[dict[str, Any]] = []
@@ -297,7 +310,7 @@ def test_a_taken_port_and_a_context_beyond_the_cache_are_told() -> None:
             with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{engine.engine.port}"):
                 await Engine(QUICK, port=engine.engine.port).start()
         with pytest.raises(UsageError, match="does not fit the KV cache"):
-            await Engine(QUICK, EngineSettings(most_context_tokens=100_000)).start()
+            await Engine(QUICK, ServingSettings(most_context_tokens=100_000)).start()
 
     asyncio.run(check())
 
