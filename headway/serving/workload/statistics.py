@@ -1,8 +1,9 @@
 """What a load looks like to a prefix cache. Pure.
 
-A block is a hit if it and all blocks before it in its prompt were in the prompt of an earlier request (and, in a cache
-of limited size, have not been thrown out since). The hit share is hit tokens over input tokens of all requests. The
-reuse distance of a block that occurs again is the number of requests since it last occurred (1: the request before).
+A block is a hit if an earlier request's prompt began with the same blocks up to and with this one (and, in a cache of
+limited size, none of them has been thrown out since). The hit share is hit tokens over input tokens of all requests.
+The reuse distance of a hit block is the number of requests since the last prompt with that beginning (1: the request
+before this one).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Statistics:
         hit_share: hit tokens over input tokens.
         mean_hit_share: mean over requests of each one's own share.
         returning_share: requests that hit more than one block, over all requests.
-        reuse_distance: mean over all blocks that occurred before, in requests; 0 where none did.
-        blocks: different blocks.
+        reuse_distance: mean over all hit blocks, in requests; 0 where there are none.
+        blocks: different blocks, told apart by their beginnings.
     """
 
     requests: int
@@ -53,23 +54,19 @@ def measure(arrivals: Sequence[Arrival]) -> Statistics:
     """Statistics of a load, in its order. Linear in the number of blocks. UsageError for a load without requests."""
     if not arrivals:
         raise UsageError("a load without requests has no statistics")
+    prefixes = _Prefixes()
     last: dict[int, int] = {}
     distance_sum = distances = 0
     depths: list[int] = []
     hits: list[int] = []
     for number, arrival in enumerate(arrivals):
-        depth, unbroken = 0, True
-        for block in arrival.block_ids:
-            before = last.get(block)
-            unbroken = unbroken and before is not None
-            depth += unbroken
-            if before is not None:
-                distance_sum += number - before
-                distances += 1
-        for block in arrival.block_ids:
-            last[block] = number
-        depths.append(depth)
-        hits.append(min(depth * arrival.block_tokens, arrival.input_tokens))
+        nodes = prefixes.of(arrival)
+        befores = [last[node] for node in nodes if node in last]  # a prefix was seen with all prefixes of its own
+        distance_sum += sum(number - before for before in befores)
+        distances += len(befores)
+        last.update(dict.fromkeys(nodes, number))
+        depths.append(len(befores))
+        hits.append(min(len(befores) * arrival.block_tokens, arrival.input_tokens))
     inputs = np.array([each.input_tokens for each in arrivals], dtype=float)
     outputs = np.array([each.output_tokens for each in arrivals], dtype=float)
     span_s = arrivals[-1].at_s - arrivals[0].at_s
@@ -94,23 +91,35 @@ def lru_hit_share(arrivals: Sequence[Arrival], *, cache_tokens: int) -> float:
 
     One cache for all, prompts put in at once when they come: what one replica with that much memory could reach.
     """
+    prefixes = _Prefixes()
     cache: OrderedDict[int, None] = OrderedDict()
     hit = total = 0
     for arrival in arrivals:
-        most_blocks = cache_tokens // arrival.block_tokens
-        depth = 0
-        for block in arrival.block_ids:
-            if block not in cache:
-                break
-            depth += 1
+        nodes = prefixes.of(arrival)
+        depth = next((depth for depth, node in enumerate(nodes) if node not in cache), len(nodes))
         hit += min(depth * arrival.block_tokens, arrival.input_tokens)
         total += arrival.input_tokens
-        for block in reversed(arrival.block_ids):  # the end of a prompt goes before its start, as in vLLM
-            cache[block] = None
-            cache.move_to_end(block)
-        while len(cache) > most_blocks:
+        for node in reversed(nodes):  # the end of a prompt goes before its start, as in vLLM
+            cache[node] = None
+            cache.move_to_end(node)
+        while len(cache) > cache_tokens // arrival.block_tokens:
             cache.popitem(last=False)
     return hit / total if total else 0.0
+
+
+class _Prefixes:
+    """Numbers for the beginnings of prompts: one per block, of all the prompt up to that block's end."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def of(self, arrival: Arrival) -> list[int]:
+        """The beginnings of a prompt, shortest first."""
+        node, nodes = -1, []
+        for block in arrival.block_ids:
+            node = self._numbers.setdefault((node, block), len(self._numbers))
+            nodes.append(node)
+        return nodes
 
 
 def _quantiles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, ...]:
