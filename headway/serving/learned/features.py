@@ -1,7 +1,7 @@
 """What the model sees of a request and a replica: one row of numbers per candidate. Pure.
 
-After Lodestar (arXiv 2606.00946): no name of a replica is among them, so that one model serves any number of replicas and
-what is learnt on one holds for all of its kind.
+After Lodestar (arXiv 2606.00946): no name of a replica is among them, so that one model serves any number of replicas
+and what is learnt on one holds for all of its kind.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ NUMBERS = (
     "report missing",
 )
 """The features that are numbers, in their order. Tokens and requests are counts, shares are 0 to 1."""
+
+NEW_TOKENS = NUMBERS.index("new tokens")
 
 DEVICE_SLOTS = 8
 """Places of the one-hot code of the device. The first is for all that find no place of their own."""

@@ -5,19 +5,21 @@ is known, so both arms have the same requests and the same fleet, and a differen
 cannot see is what a choice does to later requests, as these are in both arms.
 
 TTFT has a heavy tail, and the control arm is small. Each TTFT is first freed of what the request's own length explains:
-a line over log(1 + input tokens), fitted to both arms (a control variate; Deng et al., WSDM 2013). Two one-sided z-tests
-follow, with the variance pooled over both arms: the small arm, which often has seen no outlier yet, must not look more
-certain than it is.
+a line over log(1 + input tokens), fitted to both arms (a control variate; Deng et al., WSDM 2013). Two one-sided
+z-tests follow, with the variance pooled over both arms: the small arm, which often has seen no outlier yet, must not
+look more certain than it is.
 
     seconds     mean TTFT: what the operator pays, moved by the tail
     logs        mean log TTFT: the typical request, which needs far fewer requests to show
 
-Learned is worse if the seconds say so, or the logs do and the mean is above too. It is trusted again when, over as many
-requests as the arm needs, neither mean is above the heuristic's by more than the margin.
+Learned is worse if the seconds say so, or the logs do and the mean is above too. It is trusted again when it has had as
+many requests as an arm needs, its typical TTFT is above the heuristic's by no more than the margin, and its mean by no
+more than one standard error.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
@@ -64,14 +66,14 @@ class GuardRules:
         window: newest requests that count. At the shares above the smaller arm has 150 of 3000.
         least: requests that an arm needs before anything is said.
         confidence_z: standard errors that make a difference (3: one false alarm in 740 looks, were they independent).
-        margin: what learned may be worse by when it is trusted again (1).
+        margin: what learned may typically be worse by when it is trusted again (1).
         limit_s: longer TTFTs count as this long; so do requests that failed. Seconds.
         error_window, error_factor: of the newest `error_window` predictions, the median may be wrong by this factor.
-        look_every: requests between two looks: a look costs about 0.1 ms.
+        look_every: requests between two looks: a look costs about 0.2 ms.
     """
 
     control_share: float = 0.05
-    probe_share: float = 0.05
+    probe_share: float = 0.1
     window: int = 3000
     least: int = 30
     confidence_z: float = 3.0
@@ -91,8 +93,10 @@ class Guard:
 
     def __init__(self, rules: GuardRules) -> None:
         self._rules = rules
-        self._seen: deque[tuple[bool, float, float]] = deque(maxlen=rules.window)
-        """Whether learned chose, TTFT in seconds, log(1 + input tokens)."""
+        self._seen = np.zeros((rules.window, 3))
+        """Ring of: whether learned chose (1), TTFT in seconds, log(1 + input tokens)."""
+        self._count = 0
+        """Requests that went into it since it was last emptied."""
         self._errors: deque[float] = deque(maxlen=rules.error_window)
         self._since = 0
         self.trusted = True
@@ -114,8 +118,10 @@ class Guard:
         """
         limit_s = self._rules.limit_s
         if ttft_s != float("inf"):
-            self._errors.append(abs(float(np.log(max(ttft_s, _LEAST_S) / max(predicted_s, _LEAST_S)))))
-        self._seen.append((arm is Arm.LEARNED, min(max(ttft_s, _LEAST_S), limit_s), float(np.log1p(input_tokens))))
+            self._errors.append(abs(math.log(max(ttft_s, _LEAST_S) / max(predicted_s, _LEAST_S))))
+        seconds = min(max(ttft_s, _LEAST_S), limit_s)
+        self._seen[self._count % len(self._seen)] = (arm is Arm.LEARNED, seconds, math.log1p(input_tokens))
+        self._count += 1
         self._since += 1
         if self._since < self._rules.look_every:
             return None
@@ -124,7 +130,7 @@ class Guard:
 
     def _look(self) -> Move | None:
         wrong = self._wrong_by()
-        compared = _compared(self._seen)
+        compared = _compared(self._seen[: self._count])
         least = self._rules.least
         enough = compared is not None and min(compared.learned, compared.heuristic) >= least
         if self.trusted:
@@ -147,8 +153,8 @@ class Guard:
     def _turn(self, compared: Comparison | None, what: str) -> Move:
         event: Literal["fall-back", "trust"] = "fall-back" if self.trusted else "trust"
         self.trusted = not self.trusted
-        samples = len(self._seen)
-        self._seen.clear()
+        samples = min(self._count, len(self._seen))
+        self._count = 0
         self._errors.clear()
         nothing = float("nan")
         return Move(
@@ -184,8 +190,8 @@ class Comparison:
         return self.seconds_z > z or (self.logs_z > z and self.learned_s > self.heuristic_s)
 
     def level(self, margin: float) -> bool:
-        """Whether learned is not above by more than the margin, on either scale."""
-        return self.logs <= np.log1p(margin) and self.learned_s <= self.heuristic_s * (1 + margin)
+        """Whether learned is typically not above by more than the margin, and its mean not visibly."""
+        return self.logs <= math.log1p(margin) and self.seconds_z <= 1
 
     def __str__(self) -> str:
         return (
@@ -194,8 +200,7 @@ class Comparison:
         )
 
 
-def _compared(seen: deque[tuple[bool, float, float]]) -> Comparison | None:
-    table = np.array(seen, dtype=np.float64).reshape(-1, 3)
+def _compared(table: NDArray[np.float64]) -> Comparison | None:
     learned = table[:, 0] > 0.5
     count, others = int(learned.sum()), int((~learned).sum())
     if min(count, others) < 2:
@@ -218,7 +223,8 @@ def _adjusted(values: NDArray[np.float64], explains: NDArray[np.float64]) -> NDA
     spread = float(centred @ centred)
     if spread <= 0:
         return values
-    return values - (float(centred @ values) / spread) * centred
+    freed: NDArray[np.float64] = values - (float(centred @ values) / spread) * centred
+    return freed
 
 
 def _z(values: NDArray[np.float64], learned: NDArray[np.bool_]) -> float:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from headway.serving.policy import Candidate
+from headway.serving.prefix import mix
 from headway.serving.request import Request
 
 GROUP_TOKENS = 160
-"""Depth at which two prompts belong to one prefix group: 10 blocks of 16 tokens (Lodestar's code). With larger blocks: the
-first whole block at least as deep."""
+"""Depth at which two prompts belong to one prefix group: 10 blocks of 16 tokens (Lodestar's code). With larger blocks:
+the first whole block at least as deep."""
 
 WORTH_TOKENS = 100
 """Least hit that is worth keeping (Lodestar's tau_benefit), tokens."""
@@ -61,17 +62,10 @@ class HashFilter:
         if key is None:
             key = int.from_bytes(blake2b(name.encode(), digest_size=8, salt=self._salt.to_bytes(8, "big")).digest())
             self._names[name] = key
-        return _mixed(group ^ key)
+        return mix(group ^ key)
 
 
 def prefix_group(request: Request) -> int:
     """The hash of the prompt up to GROUP_TOKENS, or all of it where it is shorter. The request has blocks."""
     block = max(0, -(-GROUP_TOKENS // request.block_tokens) - 1)
     return request.blocks[min(block, len(request.blocks) - 1)] & _MASK
-
-
-def _mixed(value: int) -> int:
-    """Steele's splitmix64 finaliser: each bit of 64 depends on every other."""
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
-    return value ^ (value >> 31)

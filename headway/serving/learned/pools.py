@@ -19,9 +19,9 @@ FRESH = 5000
 def pick(samples: Samples, count: int, scorer: Scorer) -> np.ndarray:
     """Indices of `count` samples whose gradients cover those of all: greedy k-centre by cosine distance.
 
-    A sample's gradient is taken for its last hidden activation times the size of its residual (in log TTFT), which is its
-    gradient in the last layer but for a common factor; length 1. Begins at the largest residual. A sample that the model
-    predicts exactly has no gradient and is picked last. O(count * samples * units).
+    A sample's gradient is taken for its last hidden activation times the size of its residual (in log TTFT), which is
+    its gradient in the last layer but for a common factor; length 1. Begins at the largest residual. A sample that the
+    model predicts exactly has no gradient and is picked last. O(count * samples * units).
     """
     count = min(count, len(samples))
     if not count:
@@ -44,9 +44,9 @@ def pick(samples: Samples, count: int, scorer: Scorer) -> np.ndarray:
 class Pools:
     """F, R, and what has left F since the last round of training.
 
-    A round learns from `fresh`, `replay` and `left`, and ends with `keep`: what the coreset picked of those that had left.
-    If a round fails, nothing is kept and the next one is offered the same again, the newest of them. R that is full loses
-    members by chance, so that what remains fades with age.
+    A round learns from `fresh`, `replay` and `left`, and ends with `keep`: what the coreset picked of those that had
+    left. If a round fails, nothing is kept and the next one is offered the same again, the newest of them. R that is
+    full loses members by chance, so that what remains fades with age.
 
     Args:
         fresh, replay: samples in F and R, at least 1.
@@ -76,7 +76,10 @@ class Pools:
 
     def _move_down(self) -> None:
         size = self._end - self._left
-        self._rows[:size], self._ttft_s[:size] = self._rows[self._left : self._end], self._ttft_s[self._left : self._end]
+        self._rows[:size], self._ttft_s[:size] = (
+            self._rows[self._left : self._end],
+            self._ttft_s[self._left : self._end],
+        )
         self._begin, self._end, self._left = self._begin - self._left, size, 0
 
     @property

@@ -43,7 +43,8 @@ class Scorer:
         """TTFT of each row in seconds, [N]."""
         hidden = self.hidden(rows)
         logs = (hidden @ self.weights[-1])[:, 0] + self.biases[-1][0]
-        return np.exp(np.minimum(logs * self.target_scale + self.target_mean, _MOST_LOG))
+        seconds: Vector = np.exp(np.minimum(logs * self.target_scale + self.target_mean, _MOST_LOG))
+        return seconds
 
     def hidden(self, rows: Rows) -> Rows:
         """What comes out of the last hidden layer, [N, units]."""

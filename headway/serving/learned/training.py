@@ -1,20 +1,25 @@
 """Fits a `Scorer` to samples: Adam on mean squared error, by hand in numpy. Pure.
 
-The loss is that of the action taken only: of each request one replica's TTFT is known. Lodestar's constants; what differs
-is said at `Fit`. A round over 10,000 samples is 800 steps of about 60 million floating-point operations each.
+The loss is that of the action taken only: of each request one replica's TTFT is known. Lodestar's constants; what
+differs is said at `Fit`. A round over 10,000 samples is 800 steps of about 60 million floating-point operations each.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.serving.learned.features import WIDTH
 from headway.serving.learned.samples import Samples
-from headway.serving.learned.scorer import HIDDEN, Scorer, Vector
+from headway.serving.learned.scorer import HIDDEN, Scorer
+
+_Array = NDArray[Any]
+"""float32; float64 where a gradient is checked."""
 
 _LEAST_S = 1e-4
 """TTFTs below 0.1 ms are taken for 0.1 ms: nothing real answers faster, and their logarithm would rule the loss."""
@@ -55,19 +60,20 @@ class Network:
         gradient: as `flat`; what `step_gradient` found.
     """
 
-    flat: Vector
-    weights: list[Vector]
-    biases: list[Vector]
-    gradient: Vector
-    weight_gradients: list[Vector]
-    bias_gradients: list[Vector]
+    flat: _Array
+    weights: list[_Array]
+    biases: list[_Array]
+    gradient: _Array
+    weight_gradients: list[_Array]
+    bias_gradients: list[_Array]
 
     @staticmethod
     def fresh(rng: np.random.Generator, sizes: Sequence[int], dtype: type = np.float32) -> Network:
         """Random weights after He (2015): variance 2 / inputs."""
-        shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        shapes = list(itertools.pairwise(sizes))
         total = sum((inputs + 1) * outputs for inputs, outputs in shapes)
-        flat, gradient = np.zeros(total, dtype=dtype), np.zeros(total, dtype=dtype)
+        flat: _Array = np.zeros(total, dtype=dtype)
+        gradient: _Array = np.zeros(total, dtype=dtype)
         network = Network(flat, *_views(flat, shapes), gradient, *_views(gradient, shapes))
         for weight in network.weights:
             weight[...] = rng.standard_normal(weight.shape) * np.sqrt(2.0 / weight.shape[0])
@@ -75,7 +81,7 @@ class Network:
         return network
 
     def step_gradient(
-        self, x: Vector, y: Vector, *, dropout: float = 0.0, rng: np.random.Generator | None = None
+        self, x: _Array, y: _Array, *, dropout: float = 0.0, rng: np.random.Generator | None = None
     ) -> float:
         """Mean squared error of inputs x [N, inputs] against y [N]; its gradient goes to `gradient`."""
         inputs, masks = [x], []
@@ -100,7 +106,7 @@ class Network:
         return float(np.mean(np.square(error)))
 
 
-def _views(flat: Vector, shapes: Sequence[tuple[int, int]]) -> tuple[list[Vector], list[Vector]]:
+def _views(flat: _Array, shapes: Sequence[tuple[int, int]]) -> tuple[list[_Array], list[_Array]]:
     weights, biases, at = [], [], 0
     for inputs, outputs in shapes:
         weights.append(flat[at : at + inputs * outputs].reshape(inputs, outputs))
@@ -119,7 +125,7 @@ class Adam:
         self._room = np.zeros(size, dtype=np.float32)
         self._steps = 0
 
-    def step(self, flat: Vector, gradient: Vector, rate: float) -> None:
+    def step(self, flat: _Array, gradient: _Array, rate: float) -> None:
         """Move `flat` against `gradient`."""
         self._steps += 1
         first, second, room = self._first, self._second, self._room
@@ -166,7 +172,7 @@ def fit(samples: Samples, how: Fit, *, seed: int, start: Scorer | None = None) -
     )
 
 
-def _descend(network: Network, x: Vector, y: Vector, how: Fit, rng: np.random.Generator) -> None:
+def _descend(network: Network, x: _Array, y: _Array, how: Fit, rng: np.random.Generator) -> None:
     adam, rate = Adam(len(network.flat)), how.rate
     for _ in range(how.epochs):
         order = rng.permutation(len(y))
@@ -180,5 +186,3 @@ def _descend(network: Network, x: Vector, y: Vector, how: Fit, rng: np.random.Ge
                 gradient *= how.clip / length
             adam.step(network.flat, gradient, rate)
         rate *= how.decay
-
-

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headway.errors import UsageError
+from headway.serving.learned.policy import LearnedPolicy
+from headway.serving.learned.policy import build as build_learned
 from headway.serving.policies.chance import PowerOfTwo, Random
 from headway.serving.policies.least_queue_time import LeastQueueTime
 from headway.serving.policies.least_requests import LeastRequests
@@ -45,7 +47,7 @@ _RULES: dict[str, _Rule] = {
     ),
 }
 
-NAMES: tuple[str, ...] = tuple(_RULES)
+NAMES: tuple[str, ...] = (*_RULES, LearnedPolicy.name)
 """Every policy's name."""
 
 ALIASES: dict[str, str] = {
@@ -85,7 +87,12 @@ def build(name: str, *, seed: int = 0, options: Mapping[str, object] | None = No
         options: its settings, as in its class's `Args`; None: the defaults.
 
     Raises UsageError for an unknown name or option, or a value out of range.
+
+    The learned policy trains on the caller's time here, as on a simulated clock; for a gateway see
+    `gateway.training_process`.
     """
     own = known_as(name)
+    if own == LearnedPolicy.name:
+        return build_learned(seed=seed, options=options or {}, policy=lambda base: build(base, seed=seed))
     rule = _RULES[own]
     return rule.make(seed, read(own, options or {}, rule.options))
