@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import signal
@@ -11,10 +12,13 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from headway.cli.engine import engine
 from headway.cli.main import run
+from headway.serving.gateway.config_file import load_config
 
 
 @contextmanager
@@ -87,3 +91,10 @@ def test_a_wrong_command_line_is_told_in_a_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_the_examples_gateway_expects_two_engines_where_they_are_by_default() -> None:
+    config = load_config(Path("examples/gateway/config.yaml"))
+    assert [replica.url for replica in config.pools[0].replicas] == ["http://127.0.0.1:8001", "http://127.0.0.1:8002"]
+    port = inspect.signature(engine).parameters["port"].default
+    assert port == 8001
