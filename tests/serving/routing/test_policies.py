@@ -285,6 +285,12 @@ def test_names_of_others(alias: str, name: str) -> None:
     assert build(alias.replace("-", "_").upper()).name == name
 
 
+def test_the_learned_policy_begins_with_its_heuristic() -> None:
+    policy = build("learned", seed=1, options={"heuristic": "least-request"})
+    choice = choose(policy, candidate("a", 3), candidate("b", 1))
+    assert (policy.name, choice.by, choice.replica) == ("learned", "least-requests", "b")
+
+
 def test_mistakes_in_names_and_options() -> None:
     with pytest.raises(UsageError, match=r"unknown policy 'fastest' \(known: round-robin, random"):
         build("fastest")
