@@ -12,10 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli.journals import read_runs
+from headway.cli.explain_serving import print_serving, request_stories
+from headway.cli.journals import read_journals
 from headway.errors import UsageError
 from headway.report.explain import Story, tell
 from headway.report.figures import reactions
+from headway.report.serving_story import tell_serving
 
 COLOURS = {
     "event": "yellow",
@@ -33,32 +35,55 @@ PLAIN_WIDTH = 110  # columns where the output is no terminal
 
 
 def explain(
-    journals: Annotated[list[Path], typer.Argument(help="The job's journal; the lab's events may be a second file.")],
+    journals: Annotated[
+        list[Path], typer.Argument(help="A job's or a gateway's journal; the lab's events may be a second file.")
+    ],
     first: Annotated[int | None, typer.Option("--from", metavar="OP", help="Leave out what came before it.")] = None,
     last: Annotated[int | None, typer.Option("--to", metavar="OP", help="Leave out what came after it.")] = None,
+    request: Annotated[
+        str | None, typer.Option(metavar="ID", help="Of a gateway's journal: tell this request's story.")
+    ] = None,
+    worst: Annotated[
+        int, typer.Option(min=0, help="Of a gateway's journal: how many of the slowest and most mispredicted to show.")
+    ] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON, for programs.")] = False,
 ) -> None:
-    """Say in sentences what a job saw, whom it blamed, what it tried, and what came of it."""
+    """Say in sentences what a job saw and did, or where a gateway sent each request, why, and what came of it."""
     if first is not None and last is not None and first > last:
         raise UsageError(f"--from {first} comes after --to {last}")
-    runs, files = read_runs(journals)
-    stories = [tell(run, first=first, last=last) for run in runs]
-    cut_off = [str(file.path) for file in files if file.cut_off]
+    found = read_journals(journals)
+    if request is not None:
+        stories = request_stories(found, request, journals)
+        if as_json:
+            print(json.dumps({"requests": stories, "cut_off": found.cut_off}, indent=1))
+        else:
+            print("\n\n".join("\n".join(each["told"]) for each in stories))
+        return
+    runs = [tell(run, first=first, last=last) for run in found.runs]
+    serving = [tell_serving(run, worst=worst) for run in found.serving]
     if as_json:
-        told = [
-            {**asdict(story), "reactions": [asdict(r) for r in reactions(run)]}
-            for run, story in zip(runs, stories, strict=True)
-        ]
-        print(json.dumps({"runs": told, "cut_off": cut_off}, indent=1))
+        document: dict[str, object] = {
+            "runs": [
+                {**asdict(story), "reactions": [asdict(r) for r in reactions(run)]}
+                for run, story in zip(found.runs, runs, strict=True)
+            ],
+            "serving": [asdict(story) for story in serving],
+            "cut_off": found.cut_off,
+        }
+        print(json.dumps(document, indent=1))
         return
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
-    for number, story in enumerate(stories):
+    for number, story in enumerate(runs):
         if number:
             console.print()
         _print_story(console, story)
-    for path in cut_off:
+    for number, told in enumerate(serving, start=len(runs)):
+        if number:
+            console.print()
+        print_serving(console, told)
+    for path in found.cut_off:
         console.print(
             Text(f"{path}: the last line is unfinished and was left out (the job was killed, or still runs).")
         )

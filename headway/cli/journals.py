@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from headway.decide.journal_file import JournalFile, read_journal
 from headway.errors import UsageError
 from headway.report.runs import Run, runs_of
+from headway.report.serving_run import ServingRun, serving_run, split
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[JournalFile]]:
-    """The runs in these files; events of each go to the runs of all.
+@dataclass(frozen=True)
+class Journals:
+    """What some files hold.
+
+    Attributes:
+        runs: of training: one group's collectives; events of each file go to the runs of all.
+        serving: of gateways, one for each file that says something of requests or of a fleet.
+        files: the files themselves.
+    """
+
+    runs: list[Run]
+    serving: list[ServingRun]
+    files: list[JournalFile]
+
+    @property
+    def cut_off(self) -> list[str]:
+        """The files whose last line is unfinished."""
+        return [str(file.path) for file in self.files if file.cut_off]
+
+
+def read_journals(paths: Sequence[Path]) -> Journals:
+    """Read the files.
 
     Raises:
         UsageError: a file is not a journal, or together they hold no run.
     """
-    journals = [read_journal(path) for path in paths]
+    files = [read_journal(path) for path in paths]
     labels = _labels(paths)
-    runs = runs_of([(label, journal.records) for label, journal in zip(labels, journals, strict=True)])
-    if not runs:
+    runs = runs_of([(label, split(file.records)[1]) for label, file in zip(labels, files, strict=True)])
+    found = [serving_run(label, file.records) for label, file in zip(labels, files, strict=True)]
+    serving = [run for run in found if run is not None]
+    if not runs and not serving:
         named = ", ".join(str(path) for path in paths)
         raise UsageError("holds only the lab's events, no run", where=named, hint="name the job's journal too")
-    return runs, journals
+    return Journals(runs, serving, files)
 
 
 def write_text(path: Path, content: str) -> None:

@@ -11,11 +11,10 @@ import typer
 from pydantic import ValidationError
 
 from headway.bench.results import Row, load
-from headway.cli.journals import read_runs, write_text
+from headway.cli.journals import Journals, read_journals, write_text
 from headway.errors import UsageError
 from headway.report.chart import chart_file
 from headway.report.page import chart_of, leading, render_page
-from headway.report.runs import Run
 from headway.report.tables import ResultRow
 
 
@@ -28,17 +27,18 @@ def report(
     chart: Annotated[Path | None, typer.Option(help="Also write the chart of algbw alone, as an SVG file.")] = None,
     title: Annotated[str, typer.Option(help="The page's title.")] = "Headway report",
 ) -> None:
-    """Write one self-contained HTML page: algbw over time, decisions, links' load, the plan before and after."""
+    """Write one self-contained HTML page: of jobs, algbw over time, decisions, links and plans; of gateways, TTFT."""
     if not journals and not results:
         raise UsageError("nothing to report on", hint="name a journal, or results with --results")
-    runs: list[Run] = read_runs(journals)[0] if journals else []
+    found = read_journals(journals) if journals else Journals([], [], [])
+    runs = found.runs
     rows = [row for path in results or [] for row in _rows(path)]
-    write_text(output, render_page(runs, results=rows, title=title))
+    write_text(output, render_page(runs, serving=found.serving, results=rows, title=title))
     print(f"wrote {output}")
     if chart is not None:
         lead = leading(runs)
         if lead is None:
-            raise UsageError("--chart needs a journal")
+            raise UsageError("--chart needs a job's journal")
         write_text(chart, chart_file(chart_of(runs, lead)))
         print(f"wrote {chart}")
 

@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.journals import read_runs, write_text
+from headway.cli.journals import read_journals, write_text
 from headway.report.trace import trace_json
 
 
 def trace(
-    journals: Annotated[list[Path], typer.Argument(help="Journals; the lab's events may be a file of their own.")],
+    journals: Annotated[
+        list[Path], typer.Argument(help="Journals of jobs or gateways; the lab's events may be a file of their own.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The JSON file to write.")] = Path("trace.json"),
 ) -> None:
     """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open."""
-    runs, _ = read_runs(journals)
-    write_text(output, trace_json(runs))
+    found = read_journals(journals)
+    write_text(output, trace_json(found.runs, serving=found.serving))
     print(f"wrote {output}")

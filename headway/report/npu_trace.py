@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headway.report.trace import MICRO, TraceEvent, lanes_of, process_events, trace_event
+from headway.report.trace_events import MICRO, TraceEvent, lanes_of, process_events, trace_event
 from headway.sim.traces.trace_run import TraceResult
 
 

@@ -16,6 +16,9 @@ from headway.report.figures import algbw_Bps, limit_of, link_key, reactions, sha
 from headway.report.graph import draw_plan
 from headway.report.heatmap import draw_heatmap
 from headway.report.runs import Run, Span, aligned
+from headway.report.serving_page import SERVING_FOOT, serving_section
+from headway.report.serving_run import ServingRun
+from headway.report.serving_story import tell_serving
 from headway.report.tables import ResultRow, decision_table, failure_table, result_tables, story_list, tiles
 
 _FOOT = """\
@@ -25,8 +28,17 @@ them up."""
 SAME_S = 1.0  # events of two runs that begin and end this close are drawn as one
 
 
-def render_page(runs: Sequence[Run], *, results: Sequence[ResultRow] = (), title: str = "Headway report") -> str:
-    """The page as text. The first run that decided something leads; the others are compared with it in the chart."""
+def render_page(
+    runs: Sequence[Run],
+    *,
+    serving: Sequence[ServingRun] = (),
+    results: Sequence[ResultRow] = (),
+    title: str = "Headway report",
+) -> str:
+    """The page as text. The first run that decided something leads; the others are compared with it in the chart.
+
+    Runs of gateways have a part of their own each.
+    """
     runs = share_limits(runs)
     lead = leading(runs)
     parts: list[str] = []
@@ -42,16 +54,22 @@ def render_page(runs: Sequence[Run], *, results: Sequence[ResultRow] = (), title
     if results:
         parts.append("<h2>Bench</h2>" + result_tables(results))
     parts.extend(_run_section(run, alone=len(runs) == 1) for run in _lead_first(runs, lead))
+    parts.extend(serving_section(run, alone=len(serving) == 1 and lead is None) for run in serving)
     style = "\n".join(asset(name) for name in ("colors.css", "page.css", "picture.css"))
-    setting = " ".join(tell(lead).setting) if lead is not None else "Results of a bench."
-    sources = [run.label for run in runs] + (["bench results"] if results else [])
+    setting = "Results of a bench."
+    if lead is not None:
+        setting = " ".join(tell(lead).setting)
+    elif serving:
+        setting = " ".join(tell_serving(serving[0], worst=0).setting)
+    sources = [run.label for run in runs] + [run.label for run in serving] + (["bench results"] if results else [])
+    notes = ([_FOOT] if runs or results else []) + ([SERVING_FOOT] if serving else [])
     return Template(asset("page.html")).substitute(
         title=escape(title),
         lead=escape(setting),
         style=style,
         body="\n".join(parts),
         script=asset("page.js"),
-        foot=f"{_FOOT} Made by Headway {escape(__version__)} from {escape(', '.join(sources))}.",
+        foot=f"{' '.join(notes)} Made by Headway {escape(__version__)} from {escape(', '.join(sources))}.",
     )
 
 

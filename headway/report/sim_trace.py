@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.decide.journal import EventRecord
-from headway.report.trace import MICRO, TraceEvent, lanes_of, process_events, trace_event
+from headway.report.trace_events import MICRO, TraceEvent, lanes_of, process_events, trace_event
 from headway.sim.engine.network import Network
 from headway.sim.result import Result
 

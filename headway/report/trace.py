@@ -1,49 +1,37 @@
 """A journal as Chrome trace JSON, which Perfetto and chrome://tracing open. Pure.
 
 One process per rank with its operations and a counter of algbw; one process "network" with events as spans and the
-load of each host's links as counters; one process "decisions" whose decisions and failures are instant events. Times
-are microseconds since the start of the first run.
+load of each host's links as counters; one process "decisions" whose decisions and failures are instant events. A
+gateway's requests are as `serving_trace` says. Times are microseconds since the start of the first run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import TypedDict
 
 from headway.report.explain import decision_words
 from headway.report.figures import algbw_Bps
 from headway.report.heatmap import link_rows
 from headway.report.runs import Run
+from headway.report.serving_run import ServingRun
+from headway.report.serving_trace import serving_events
+from headway.report.trace_events import MICRO, Argument, TraceEvent, lanes_of, process_events, trace_event
 
-MICRO = 1e6
 PER_RUN = 100_000  # process ids of one run; ranks count from 0, the two others from the end
 NETWORK, DECISIONS = PER_RUN - 2, PER_RUN - 1
 
-Argument = str | int | float
 
-
-class TraceEvent(TypedDict, total=False):
-    """One entry of `traceEvents`, as the Trace Event Format names the fields."""
-
-    name: str
-    cat: str
-    ph: str
-    ts: float
-    dur: float
-    pid: int
-    tid: int
-    s: str
-    args: dict[str, Argument]
-
-
-def trace_json(runs: Sequence[Run]) -> str:
+def trace_json(runs: Sequence[Run], *, serving: Sequence[ServingRun] = ()) -> str:
     """All runs in one trace. See the module's docstring for what is where."""
-    zero_s = min((run.zero_s for run in runs), default=0.0)
+    zero_s = min([*(run.zero_s for run in runs), *(run.zero_s for run in serving)], default=0.0)
     events: list[TraceEvent] = []
     for index, run in enumerate(runs):
         events.extend(_run_events(run, index * PER_RUN, run.zero_s - zero_s, several=len(runs) > 1))
+    for index, gateway in enumerate(serving, start=len(runs)):
+        prefix = f"{gateway.label}: " if len(runs) + len(serving) > 1 else ""
+        events.extend(serving_events(gateway, index * PER_RUN, gateway.zero_s - zero_s, prefix))
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
@@ -98,27 +86,3 @@ def _network(run: Run, pid: int, prefix: str, shift_s: float) -> Iterator[TraceE
             load: dict[str, Argument] = {"MB/s": round(cell.load_Bps / 1e6, 3)}
             begin = round((cell.begin_s + shift_s) * MICRO, 3)
             yield {**trace_event(f"{row.host} {row.direction}", "counter", "C", begin, pid), "args": load}
-
-
-def process_events(pid: int, name: str, order: int) -> Iterator[TraceEvent]:
-    """The name of a process, and its place among the others."""
-    yield {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}}
-    yield {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0, "args": {"sort_index": order}}
-
-
-def trace_event(name: str, category: str, phase: str, when: float, pid: int) -> TraceEvent:
-    """What every event has, on thread 0; `when` in microseconds."""
-    return {"name": name, "cat": category, "ph": phase, "ts": when, "pid": pid, "tid": 0}
-
-
-def lanes_of(spans: Iterable[tuple[float, float]]) -> list[int]:
-    """A lane per span, given in order of begin: spans on one lane must not overlap, or viewers nest them."""
-    ends: list[float] = []
-    lanes: list[int] = []
-    for begin_s, end_s in spans:
-        lane = next((k for k, busy_s in enumerate(ends) if busy_s <= begin_s), len(ends))
-        if lane == len(ends):
-            ends.append(0.0)
-        ends[lane] = end_s
-        lanes.append(lane)
-    return lanes
