@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -43,6 +44,8 @@ async def serve(replicas: Replicas, announce: Callable[[str], None]) -> None:
 
     `announce` is told in a line what is served where, and when the machine cannot keep up.
     """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection each; the usual 1024 are soon gone
     told_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
