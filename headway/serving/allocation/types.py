@@ -1,0 +1,143 @@
+"""Instances, profiles, allocations and plans. Pure."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """The GPUs of one instance of a model.
+
+    Attributes:
+        tensor_parallel: GPUs that it spreads over.
+        slices: of each of these GPUs, in units of 1/f of a GPU; below f only with `tensor_parallel` 1.
+    """
+
+    tensor_parallel: int
+    slices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How long calls take on one instance, against how many come (Scepsy: L_m and T_m).
+
+    Attributes:
+        rates: calls per second, rising from near 0.
+        latencies_s: mean latency at each of them, seconds.
+        p99_s: 99th percentile at each of them, seconds.
+        saturation: calls per second that it cannot exceed; above the last of `rates`.
+    """
+
+    rates: tuple[float, ...]
+    latencies_s: tuple[float, ...]
+    p99_s: tuple[float, ...]
+    saturation: float
+
+    def latency_s(self, rate: float) -> float:
+        """Mean latency at `rate` calls per second: linear between the points, from the last point on growing as
+        1 / (saturation - rate), and infinite from saturation on."""
+        if rate >= self.saturation:
+            return float("inf")
+        last = len(self.rates) - 1
+        at = bisect.bisect_right(self.rates, rate)
+        if at == 0:
+            return self.latencies_s[0]
+        if at > last:
+            return self.latencies_s[last] * (self.saturation - self.rates[last]) / (self.saturation - rate)
+        low, high = self.rates[at - 1], self.rates[at]
+        part = (rate - low) / (high - low)
+        return self.latencies_s[at - 1] * (1 - part) + self.latencies_s[at] * part
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProfile:
+    """What is known of a model on the GPUs at hand.
+
+    Attributes:
+        model: its name.
+        curves: one per shape that it can run in; others don't fit (weights and KV cache) or make no sense.
+        memory_bytes: least memory that one GPU of an instance needs, by tensor-parallel degree.
+        source: where the curves come from, for people: "engine model a100", "live: http://...".
+    """
+
+    model: str
+    curves: Mapping[Shape, Curve]
+    memory_bytes: Mapping[int, int]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A model's part of the GPUs: equal instances."""
+
+    model: str
+    shape: Shape
+    replicas: int
+
+    def slices(self) -> int:
+        """In units of 1/f GPU, all instances together."""
+        return self.shape.tensor_parallel * self.shape.slices * self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance on its GPUs: `gpus` are numbers within the node, `tensor_parallel` of them."""
+
+    model: str
+    number: int
+    shape: Shape
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a plan is expected to do for one workflow at its target rate.
+
+    Attributes:
+        workflow: which.
+        rate: runs per second that it is made for.
+        latency_s: mean latency of a run there, seconds; infinite where the plan cannot carry it.
+        throughput: most runs per second.
+        latency_by_model_s: each model's part of `latency_s`.
+        bottleneck: the model whose throughput is the least.
+        error: relative error of the latency that the predictor showed on like workflows; None: not known.
+    """
+
+    workflow: str
+    rate: float
+    latency_s: float
+    throughput: float
+    latency_by_model_s: Mapping[str, float]
+    bottleneck: str
+    error: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A neighbour of the plan, and why it lost."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who gets which GPUs.
+
+    Attributes:
+        slices_per_gpu: f, the parts into which a GPU may be divided.
+        shares: one per model (and workflow group, where workflows do not share models).
+        instances: where they are; empty before placement.
+        forecasts: one per workflow.
+        rejected: neighbours and why they lost.
+    """
+
+    slices_per_gpu: int
+    shares: tuple[Share, ...]
+    instances: tuple[Instance, ...] = ()
+    forecasts: tuple[Forecast, ...] = ()
+    rejected: tuple[Rejected, ...] = field(default=())
