@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from headway.cluster.units import format_time
 from headway.decide.journal import RequestRecord
 from headway.report.serving_run import ServingRun, actual_s
+from headway.report.serving_story import changes
 from headway.report.svg import Scale, Svg, text_width, ticks
 
 WIDTH = 1000.0
@@ -44,10 +45,10 @@ def ttft_chart(run: ServingRun) -> str:
     for value in ticks(0.0, x.high, about=10):
         svg.text(x(value), bottom + 18, f"{value:g}", class_="small", text_anchor="middle")
     svg.text(right, bottom + 36, "seconds since the start", class_="small", text_anchor="end")
-    for change in run.changes:
-        if change.event in MARKED:
-            at = x(change.t_s - run.zero_s)
-            tip = f"{change.event}: {change.what}"
+    for change in changes(run):
+        if change.kind in MARKED:
+            at = x(change.time_s)
+            tip = f"{change.kind}: {change.text}"
             with svg.inside("g", class_="tip", tabindex="0", data_tip=tip):
                 svg.add("title", tip)
                 svg.line(at, top, at, bottom, class_="rule try")
@@ -68,7 +69,7 @@ def prediction_chart(run: ServingRun) -> str:
     _log_grid(svg, y, left, right)
     svg.line(left, bottom, right, bottom, class_="axis")
     for value in _decades(x):
-        svg.text(x(math.log10(value)), bottom + 18, format_time(value), class_="small", text_anchor="middle")
+        svg.text(x(math.log10(value)), bottom + 18, _round(value), class_="small", text_anchor="middle")
     svg.text(right, bottom + 36, "predicted", class_="small", text_anchor="end")
     svg.text(left + 6, top + 12, "actual", class_="small")
     svg.line(left, bottom, right, top, class_="limit")
@@ -111,11 +112,15 @@ def _decades(scale: Scale) -> list[float]:
     return [k * 10.0**p for p in powers for k in steps if scale.low <= math.log10(k * 10.0**p) <= scale.high]
 
 
+def _round(time_s: float) -> str:
+    return f"{time_s:g} s" if time_s >= 1 else f"{time_s * 1e3:g} ms"
+
+
 def _log_grid(svg: Svg, y: Scale, left: float, right: float) -> None:
     for value in _decades(y):
         at = y(math.log10(value))
         svg.line(left, at, right, at, class_="grid")
-        svg.text(left - 8, at + 4, format_time(value), class_="small", text_anchor="end")
+        svg.text(left - 8, at + 4, _round(value), class_="small", text_anchor="end")
 
 
 def _legend(svg: Svg, dots: Sequence[_Dots], left: float) -> None:

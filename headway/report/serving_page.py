@@ -12,6 +12,8 @@ SERVING_FOOT = """\
 TTFT counts from a request's arrival at the gateway to its first token; predicted and actual count from its sending to
 the replica. Percentiles are the nearest rank."""
 
+FIGURE = 12  # characters: longer cells are words, which may be wrapped
+
 
 def serving_section(run: ServingRun, *, alone: bool) -> str:
     """The part of one run; its sentences too, where the page is not about it alone and has them at its top."""
@@ -42,8 +44,13 @@ def serving_section(run: ServingRun, *, alone: bool) -> str:
 
 def _table(grid: Grid) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in grid.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
     return (
         f'<h2>{escape(grid.title)}</h2><div class="card wide"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _cell(text: str) -> str:
+    """A figure and its unit stay on one line."""
+    return escape(text.replace(" ", "\u00a0") if len(text) <= FIGURE else text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headway.cluster.units import format_time
-from headway.decide.journal import RequestRecord
+from headway.decide.journal import RequestRecord, ServingRecord
 from headway.report.serving_figures import Accuracy, Line, ServingSummary, mispredicted, slowest, summarise_serving
 from headway.report.serving_run import ServingRun, actual_s
 from headway.report.words import counted
@@ -60,7 +60,7 @@ class ServingStory:
 def tell_serving(run: ServingRun, *, worst: int = 5) -> ServingStory:
     """Tell a run, with the `worst` slowest and most mispredicted requests."""
     summary = summarise_serving(run)
-    timeline = _timeline(run)
+    timeline = changes(run)
     left_out = max(0, len(timeline) - CHANGES_TOLD)
     if left_out:
         timeline = timeline[: CHANGES_TOLD // 2] + timeline[-CHANGES_TOLD // 2 :]
@@ -123,23 +123,44 @@ def _grid(title: str, what: str, lines: Sequence[Line]) -> Grid:
     return Grid(title, columns, tuple(rows))
 
 
-def _timeline(run: ServingRun) -> list[Change]:
-    changes = [Change(c.t_s - run.zero_s, c.event, _change(c.what, c.samples)) for c in run.changes]
+def changes(run: ServingRun) -> list[Change]:
+    """Replicas that came and went, models, the guard-rail's moves, missing records; in order."""
+    found = list(_folded(run.changes, run.zero_s))
     for dropped in run.dropped:
         text = f"{counted(dropped.count, 'record')} before this point are missing from the journal: {dropped.what}."
-        changes.append(Change(dropped.t_s - run.zero_s, "dropped", text))
-    return sorted(changes, key=lambda change: change.time_s)
+        found.append(Change(dropped.t_s - run.zero_s, "dropped", text))
+    return sorted(found, key=lambda change: change.time_s)
 
 
-def _change(what: str, samples: int | None) -> str:
-    text = what if what.endswith((".", "?", "!")) else f"{what}."
-    return f"{text[:1].upper()}{text[1:]}" if samples is None else f"{text[:1].upper()}{text[1:]} ({samples} requests)"
+def _folded(records: Sequence[ServingRecord], zero_s: float) -> Iterator[Change]:
+    """One line each; what is said of a replica again and again, as while a dead one is tried, is one line."""
+    repeated: dict[str, list[ServingRecord]] = {}
+    for record in records:
+        same = repeated.setdefault(record.replica, [])
+        if record.replica and same and same[0].event == record.event:
+            same.append(record)
+            continue
+        if same:
+            yield _told(same, zero_s)
+        repeated[record.replica] = [record]
+    for same in repeated.values():
+        yield _told(same, zero_s)
+
+
+def _told(same: Sequence[ServingRecord], zero_s: float) -> Change:
+    first, last = same[0], same[-1]
+    text = first.what if first.what.endswith((".", "?", "!")) else f"{first.what}."  # often begins with a name
+    if first.samples is not None and str(first.samples) not in text:
+        text += f" ({counted(first.samples, 'request')})"
+    if len(same) > 1:
+        text += f" The same {counted(len(same) - 1, 'more time')}, the last at {last.t_s - zero_s:.1f} s: {last.what}."
+    return Change(first.t_s - zero_s, first.event, text)
 
 
 def _prediction(found: Accuracy | None) -> str:
     if found is None:
         return ""
-    way = "longer" if found.bias_s >= 0 else "less long"
+    way = "more" if found.bias_s >= 0 else "less"
     return (
         f"Of {counted(found.count, 'prediction')} half were off by no more than {format_time(found.error_s)} "
         f"({100 * found.error_share:.0f} % of the actual time). In the mean it took {format_time(abs(found.bias_s))} "
