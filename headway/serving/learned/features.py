@@ -33,6 +33,7 @@ NUMBERS = (
 """The features that are numbers, in their order. Tokens and requests are counts, shares are 0 to 1."""
 
 NEW_TOKENS = NUMBERS.index("new tokens")
+PREFILL_TOKENS = NUMBERS.index("prefill tokens in flight")
 
 DEVICE_SLOTS = 8
 """Places of the one-hot code of the device. The first is for all that find no place of their own."""

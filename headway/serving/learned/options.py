@@ -26,8 +26,8 @@ class LearnedOptions:
         near_best: replicas whose prediction is within this share of the best are level, and chance picks one.
         range_tolerance: how far outside the range of the training data a feature may lie, in widths of that range.
         saturation: mean KV usage above which the hash filter works (Lodestar: 0.8 in the paper, 0.5 in its code).
-        price_s: seconds of predicted TTFT that a thousand tokens of prompt, which a cache would have saved, are worth:
-            they delay those who come after. Not in Lodestar.
+        price: what a second of prefill work, that a better hit would save, counts beside a second of the request's own
+            TTFT (1): it delays those who come after. 0: nothing, as in Lodestar.
         control_share: share of requests that the heuristic chooses for, to compare with (the guard's control arm).
         fit: how models are fitted; not among what users can set.
         warm: whether a round begins at the weights of the last model; not among what users can set.
@@ -43,7 +43,7 @@ class LearnedOptions:
     near_best: float = 0.05
     range_tolerance: float = 0.25
     saturation: float = 0.8
-    price_s: float = 0.0
+    price: float = 0.0
     control_share: float = 0.05
     warm: bool = False
     fit: Fit = field(default_factory=Fit)
@@ -59,7 +59,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "near_best": (0, 1),
     "range_tolerance": (0, 1e3),
     "saturation": (0, 1),
-    "price_s": (0, 1e3),
+    "price": (0, 1e3),
     "control_share": (0, 1),
 }
 """Least and most of each number that users can set."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headway.decide.journal import ServingRecord
 from headway.errors import UsageError
-from headway.serving.learned.features import NEW_TOKENS, Features, Rows
+from headway.serving.learned.features import Features, Rows
 from headway.serving.learned.guard import Arm, Guard, GuardRules
 from headway.serving.learned.hash_filter import HashFilter
 from headway.serving.learned.options import LearnedOptions, read
@@ -136,7 +136,7 @@ class LearnedPolicy:
                 name, f"exploring, {-rewards[name]:.3g} s predicted", self.name, rewards, -rewards[name]
             ), None
         kept = self._filter.kept(request, candidates)
-        worth = -predicted_s[kept] - options.price_s / 1000 * rows[kept, NEW_TOKENS]
+        worth = -(predicted_s + options.price * self._scorer.work_s(rows))[kept]
         best = near_best(worth, options.near_best)
         name = candidates[kept[int(best[self._random.randrange(len(best))] if len(best) > 1 else best[0])]].name
         reason = f"{-rewards[name]:.3g} s predicted"

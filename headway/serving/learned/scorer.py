@@ -7,12 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.serving.learned.features import Rows
+from headway.serving.learned.features import NEW_TOKENS, NUMBERS, Rows
 
 Vector = NDArray[np.float32]
 
 HIDDEN = (128, 128, 128)
 """Units of the hidden layers (Lodestar, section 4)."""
+
+
+def inputs(rows: Rows) -> Rows:
+    """What the perceptron is given of rows."""
+    return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +31,8 @@ class Scorer:
             changed has scale 1.
         low, high: least and greatest value of each feature in the training data, [WIDTH].
         target_mean, target_scale: of log TTFT in the training data.
+        token_s: seconds per prompt token that a replica has to compute, for each place in the device's one-hot code,
+            [DEVICE_SLOTS]: the median over the training data of TTFT / (tokens in flight + new ones).
         samples: how many it was trained on.
     """
 
@@ -37,6 +44,7 @@ class Scorer:
     high: Vector
     target_mean: float
     target_scale: float
+    token_s: Vector
     samples: int
 
     def predict_s(self, rows: Rows) -> Vector:
@@ -48,12 +56,17 @@ class Scorer:
 
     def hidden(self, rows: Rows) -> Rows:
         """What comes out of the last hidden layer, [N, units]."""
-        x = (rows - self.mean) / self.scale
+        x = (inputs(rows) - self.mean) / self.scale
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight
             x += bias
             np.maximum(x, 0.0, out=x)
         return x
+
+    def work_s(self, rows: Rows) -> Vector:
+        """How long each row's new tokens keep its replica busy, seconds, [N]."""
+        work: Vector = rows[:, NEW_TOKENS] * (rows[:, len(NUMBERS) :] @ self.token_s)
+        return work
 
     def outside(self, rows: Rows, tolerance: float) -> int | None:
         """The first feature in which any row lies outside the training data's range; None where none does.

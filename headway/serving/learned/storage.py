@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.serving.learned.features import NUMBERS, WIDTH
+from headway.serving.learned.features import DEVICE_SLOTS, NUMBERS, WIDTH
 from headway.serving.learned.samples import Samples
 from headway.serving.learned.scorer import HIDDEN, Scorer
 
@@ -61,6 +61,7 @@ def to_bytes(memory: Memory) -> bytes:
         "scale": scorer.scale,
         "low": scorer.low,
         "high": scorer.high,
+        "token_s": scorer.token_s,
         **{f"weight{layer}": weight for layer, weight in enumerate(scorer.weights)},
         **{f"bias{layer}": bias for layer, bias in enumerate(scorer.biases)},
     }
@@ -106,6 +107,7 @@ def _read(about: dict[str, Any], arrays: dict[str, Any]) -> Memory:
         scale=array("scale", WIDTH),
         low=array("low", WIDTH),
         high=array("high", WIDTH),
+        token_s=array("token_s", DEVICE_SLOTS),
         target_mean=float(about["target_mean"]),
         target_scale=float(about["target_scale"]),
         samples=int(about["samples"]),

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.serving.learned.features import WIDTH
+from headway.serving.learned import scorer
+from headway.serving.learned.features import DEVICE_SLOTS, NEW_TOKENS, NUMBERS, PREFILL_TOKENS
 from headway.serving.learned.samples import Samples
 from headway.serving.learned.scorer import HIDDEN, Scorer
 
@@ -23,6 +24,10 @@ _Array = NDArray[Any]
 
 _LEAST_S = 1e-4
 """TTFTs below 0.1 ms are taken for 0.1 ms: nothing real answers faster, and their logarithm would rule the loss."""
+
+
+_LEAST_TOKENS, _LEAST_SAMPLES = 256, 20
+"""Work and samples from which on a device's speed can be told: below, other things than arithmetic take the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +153,14 @@ def fit(samples: Samples, how: Fit, *, seed: int, start: Scorer | None = None) -
     """A model of `samples` (at least one), from random weights or from those of `start`."""
     rng = np.random.default_rng(seed)
     low, high = samples.rows.min(axis=0), samples.rows.max(axis=0)
-    mean, scale = samples.rows.mean(axis=0), samples.rows.std(axis=0)
+    given = scorer.inputs(samples.rows)
+    mean, scale = given.mean(axis=0), given.std(axis=0)
     scale = np.where(scale > 1e-6, scale, 1.0).astype(np.float32)
     logs = np.log(np.clip(samples.ttft_s, _LEAST_S, how.limit_s))
     target_mean, target_scale = float(logs.mean()), float(max(logs.std(), 1e-3))
-    x = ((samples.rows - mean) / scale).astype(np.float32)
+    x = ((given - mean) / scale).astype(np.float32)
     y = ((logs - target_mean) / target_scale).astype(np.float32)
-    network = Network.fresh(rng, (WIDTH, *HIDDEN, 1))
+    network = Network.fresh(rng, (given.shape[1], *HIDDEN, 1))
     if start is not None:
         for ours, theirs in zip(network.weights + network.biases, start.weights + start.biases, strict=True):
             ours[...] = theirs
@@ -168,8 +174,22 @@ def fit(samples: Samples, how: Fit, *, seed: int, start: Scorer | None = None) -
         high=high,
         target_mean=target_mean,
         target_scale=target_scale,
+        token_s=_token_s(samples),
         samples=len(samples),
     )
+
+
+def _token_s(samples: Samples) -> NDArray[np.float32]:
+    """As `Scorer.token_s`. A device of which nothing is known is taken for the median of all."""
+    tokens = samples.rows[:, NEW_TOKENS] + samples.rows[:, PREFILL_TOKENS]
+    each = samples.ttft_s / np.maximum(tokens, 1.0)
+    large = tokens >= _LEAST_TOKENS
+    found: NDArray[np.float32] = np.full(DEVICE_SLOTS, np.median(each[large]) if large.any() else 0.0, dtype=np.float32)
+    for place in range(DEVICE_SLOTS):
+        those = large & (samples.rows[:, len(NUMBERS) + place] > 0)
+        if those.sum() >= _LEAST_SAMPLES:
+            found[place] = np.median(each[those])
+    return found
 
 
 def _descend(network: Network, x: _Array, y: _Array, how: Fit, rng: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headway.serving.learned.features import NUMBERS, WIDTH
+from headway.serving.learned.features import DEVICE_SLOTS, NUMBERS, WIDTH
 from headway.serving.learned.samples import Samples
 from headway.serving.learned.scorer import HIDDEN, Scorer
 from headway.serving.learned.trainer import Job, Result
@@ -72,6 +72,7 @@ def waiting_model(seconds_each: float = 0.5, *, samples: int = 100) -> Scorer:
         high=np.full(WIDTH, 1e6, dtype=np.float32),
         target_mean=float(np.log(0.1)),
         target_scale=1.0,
+        token_s=np.full(DEVICE_SLOTS, 2e-4, dtype=np.float32),
         samples=samples,
     )
 

@@ -126,7 +126,7 @@ def test_a_prefix_group_is_160_tokens_deep() -> None:
 def test_the_price_of_new_tokens_moves_a_request_to_its_cache() -> None:
     candidates = [candidate("near", hit=900, waiting=1), candidate("far")]
     assert choose(policy()[0], candidates).replica == "far"
-    assert choose(policy(replace(BARE, price_s=1.0))[0], candidates).replica == "near"
+    assert choose(policy(replace(BARE, price=1.0))[0], candidates).replica == "near"
 
 
 def test_a_sample_is_the_row_of_the_replica_that_was_chosen() -> None:
