@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -54,6 +55,7 @@ class Admission:
         entering: requests whose body is being read (count).
         draining: no new ones are taken.
         tracing: is told of each call; None: nobody is.
+        most_open: requests that this process can have open, whatever the configuration says (count).
     """
 
     config: Config
@@ -66,6 +68,7 @@ class Admission:
     entering: int = 0
     draining: bool = False
     tracing: Tracing | None = None
+    most_open: int = sys.maxsize
     _ids: Ids = field(default_factory=lambda: Ids(secrets.token_hex(4)))
 
     @property
@@ -85,7 +88,7 @@ class Admission:
         if self.draining:
             error = AnswerError(503, "the gateway is stopping", code="stopping", retry_after_s=_MANY_RETRY_S)
             raise self._refused(error, "draining")
-        if self.open_requests >= self.config.limits.open_requests:
+        if self.open_requests >= min(self.config.limits.open_requests, self.most_open):
             error = AnswerError(
                 429, "the gateway has as many requests as it takes", code="overloaded", retry_after_s=_MANY_RETRY_S
             )

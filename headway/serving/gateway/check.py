@@ -9,7 +9,7 @@ from headway.serving.gateway.config import Config, KeyLimits, Pool
 from headway.serving.gateway.config_file import load_keys
 from headway.serving.gateway.discovery.build import source_of
 from headway.serving.gateway.gateway import admin_token, engine_key
-from headway.serving.gateway.pools import plain_policy
+from headway.serving.gateway.policy_maker import check_policy
 from headway.serving.gateway.server import tls_context
 from headway.serving.policies import known_as
 
@@ -51,7 +51,7 @@ def _lines(config: Config, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _pool_lines(pool: Pool, environment: Mapping[str, str]) -> Iterator[str]:
-    plain_policy(pool, pool.policy)
+    check_policy(pool)
     for strategy in pool.strategies:
         if strategy != "*":
             known_as(strategy)

@@ -94,7 +94,7 @@ class Limits(_Part):
 class Timeouts(_Part):
     """Limits on waiting."""
 
-    connect_s: Seconds = 2.0
+    connect_s: Seconds = 5.0
     """For a connection to a replica."""
     first_byte_s: Seconds = 120.0
     """From the request to the first byte of a stream."""
@@ -139,6 +139,8 @@ class Pool(_Part):
     """The policy's own."""
     seed: int = 0
     """Of the policy's chance."""
+    memory: Path | None = None
+    """File where the learned policy keeps what it knows, so that it need not begin anew; left out: nowhere."""
     strategies: tuple[str, ...] = ()
     """Policies that a client may choose by the header `routing-strategy`; `*`: all."""
     replicas: tuple[ReplicaOptions, ...] = ()
@@ -236,6 +238,7 @@ class Config(_Part):
             ("pool", [pool.name for pool in self.pools]),
             ("model", [model for pool in self.pools for model in pool.models]),
             ("key", [key.name for key in self.keys]),
+            ("memory", [str(pool.memory) for pool in self.pools if pool.memory is not None]),
         ):
             twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
             if twice is not None:

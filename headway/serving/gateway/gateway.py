@@ -16,13 +16,13 @@ from headway.serving.gateway.config import Config, Listen, Pool
 from headway.serving.gateway.config_file import load_keys, secret
 from headway.serving.gateway.limits import KeyRing
 from headway.serving.gateway.pages import Pages
-from headway.serving.gateway.pools import RELOADED, Clock, Notes, RunningPool, plain_policy
+from headway.serving.gateway.policy_maker import PolicyMaker, check_policy
+from headway.serving.gateway.pools import RELOADED, Clock, Notes, RunningPool
 from headway.serving.gateway.proxy import Proxy
-from headway.serving.gateway.server import Answer, Front, Listening, drained, many_files
+from headway.serving.gateway.server import SPARE_FILES, Answer, Front, Listening, drained, many_files
 from headway.serving.gateway.telemetry import Telemetry
 from headway.serving.gateway.tracing import Tracing
 from headway.serving.gateway.upstream import session
-from headway.serving.policy import Policy
 
 _LIVE = ("limits", "timeouts", "retries", "keys", "keys_file")
 """Parts of the configuration that may change while the gateway runs, beside some of each pool's fields."""
@@ -52,6 +52,7 @@ class Gateway:
         self.url = self.metrics_url = ""
         self._config, self._environment, self._told = config, environment, told
         self._telemetry = Telemetry()
+        self._policies = PolicyMaker(told)
         self._tracing = (
             Tracing(config.tracing.endpoint, share=config.tracing.sample) if config.tracing is not None else None
         )
@@ -69,7 +70,7 @@ class Gateway:
                 record_blocks=config.journal is not None and config.journal.prefix_blocks,
                 most_open=config.limits.requests_per_replica,
                 authorization=engine_key(pool, environment),
-                policy_of=self._policy,
+                policy_of=self._policies.policy,
             )
             for pool in config.pools
         ]
@@ -88,8 +89,9 @@ class Gateway:
         self._asking: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Gateway:
-        many_files()
         config = self._config
+        files = many_files(2 * config.limits.open_requests + SPARE_FILES)
+        self.admission.most_open = (files - SPARE_FILES) // 2
         self._connections = session(connect_s=config.timeouts.connect_s)
         self._asking = session(connect_s=config.timeouts.connect_s)
         pages = Pages(self.admission, self._admin_token, self._dropped)
@@ -129,6 +131,8 @@ class Gateway:
         Raises:
             UsageError: a source of replicas is wrong. (A bad configuration at SIGHUP is said, and the old one stays.)
         """
+        if self.admission.most_open < self.admission.config.limits.open_requests:
+            self._told(f"takes {self.admission.most_open} open requests, all that the limit on open files allows")
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -149,7 +153,7 @@ class Gateway:
         """Take over what may change while it runs; returns the parts that differ but need a new start. UsageError:
         something in it is wrong; then nothing has changed."""
         for pool in config.pools:
-            plain_policy(pool, pool.policy)
+            check_policy(pool)
         keys = load_keys(config, self._environment)
         old = self._config
         live = {name: getattr(config, name) for name in _LIVE}
@@ -177,9 +181,6 @@ class Gateway:
             rest = f"; needs a new start: {', '.join(waiting)}" if waiting else ""
             self._told(f"has read its configuration again{rest}")
 
-    def _policy(self, pool: Pool, name: str) -> Policy:
-        return plain_policy(pool, name)
-
     def _tell(self, record: Record) -> None:
         if isinstance(record, ServingRecord):
             if record.event in ("join", "leave"):
@@ -203,6 +204,7 @@ class Gateway:
         for connections in (self._connections, self._asking):
             if connections is not None:
                 await connections.close()
+        await asyncio.to_thread(self._policies.close)
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
         if self._journal is not None:

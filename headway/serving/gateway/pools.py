@@ -15,7 +15,7 @@ from headway.serving.fleet import Fleet
 from headway.serving.gateway.config import Pool
 from headway.serving.gateway.discovery.build import discovery_of
 from headway.serving.gateway.scrape import Scraper, ScrapeRules
-from headway.serving.policies import build, known_as
+from headway.serving.policies import known_as
 from headway.serving.policy import Policy
 from headway.serving.replica import EngineReport, ReplicaSpec
 from headway.serving.router import Router
@@ -75,7 +75,7 @@ class RunningPool:
         record_blocks: whether records hold prompts' hashes.
         most_open: requests open at one replica.
         authorization: for the replicas, where the configuration replaces the clients'; else empty.
-        policy_of: makes a policy; replaced where a policy needs more than its options.
+        policy_of: makes a policy of a pool by its name.
     """
 
     def __init__(
@@ -212,9 +212,3 @@ class RunningPool:
 
     def _silent(self, name: str, why: str) -> None:
         self.router.silent(name, self._clock.now_s(), why)
-
-
-def plain_policy(pool: Pool, name: str) -> Policy:
-    """A policy of a pool; its options go with the configured one only. UsageError names what is wrong with them."""
-    options = pool.options if known_as(name) == known_as(pool.policy) else {}
-    return build(name, seed=pool.seed, options=options)

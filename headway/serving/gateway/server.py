@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -23,6 +24,8 @@ _LOG = logging.getLogger(__name__)
 _SERVER_LOG = logging.getLogger(f"{__name__}.http")
 _SERVER_LOG.setLevel(logging.CRITICAL)  # else a stack for each client that speaks no HTTP
 BACKLOG = 4096
+SPARE_FILES = 64
+"""Beside those of streams: listening, scrapes, the journal, clients that are being refused."""
 KEPT_S = 75.0
 """For an idle client's connection."""
 PASSED = frozenset(("/tokenize", "/detokenize", "/rerank", "/v2/rerank", "/score", "/pooling", "/classify"))
@@ -167,11 +170,17 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def many_files() -> int:
-    """Raise the limit on open files to as many as this process may have; returns it. Each stream takes two."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def many_files(wanted: int) -> int:
+    """Raise the limit on open files to `wanted` or to what this process may have, if that is less; returns it.
+
+    Each stream takes two. Beyond its hard limit only a process of root's may go.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+            return wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 

@@ -138,7 +138,7 @@ def test_replicas_come_and_go_with_their_file(tmp_path: Path) -> None:
                             await asyncio.sleep(0.01)
                     async with session.post(running.url + CHAT, json=BODY) as answer:
                         assert (answer.status, answer.headers["x-headway-replica"]) == (200, names[0])
-        assert told[0] == f"one joined at {one.url}"
+        assert f"one joined at {one.url}" in told
         assert any(line.startswith("one leaves") for line in told)
 
     asyncio.run(run())
