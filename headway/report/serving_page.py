@@ -53,4 +53,5 @@ def _table(grid: Grid) -> str:
 
 def _cell(text: str) -> str:
     """A figure and its unit stay on one line."""
-    return escape(text.replace(" ", "\u00a0") if len(text) <= FIGURE else text)
+    figure = len(text) <= FIGURE and text[:1] in "+-0123456789"
+    return escape(text.replace(" ", "\u00a0") if figure else text)
