@@ -6,6 +6,8 @@ import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headway.serving.workflows.aggregate_types import Aggregate
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
@@ -67,6 +69,19 @@ class ModelProfile:
     curves: Mapping[Shape, Curve]
     memory_bytes: Mapping[int, int]
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A workflow to be carried.
+
+    Attributes:
+        aggregate: what it is on average.
+        rate: runs per second that are to be served.
+    """
+
+    aggregate: Aggregate
+    rate: float
 
 
 @dataclass(frozen=True, slots=True)
