@@ -7,7 +7,7 @@ replica serves is `other`, and so is whatever comes after `MOST_NAMES` values of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final
@@ -15,11 +15,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
-from headway.decide.journal import Journal, Record, RequestRecord, ServingRecord
+from headway.decide.journal import Record, RequestRecord, ServingRecord
 from headway.serving.replica import ReplicaState
 
 OTHER: Final = "other"
 MOST_NAMES = 200
+MOST_LEFT = 1000  # replicas that left, the last ones, whose requests may still be in flight
 
 TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 30, 60, 120)
 TPOT_BUCKETS_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
@@ -106,6 +107,7 @@ class Telemetry:
         self._spans = gauge("dropped_spans", "Spans that tracing left out.")
         self._models: frozenset[str] = frozenset()
         self._names: dict[str, set[str]] = {}
+        self._left: dict[str, None] = {}
         self._children: dict[tuple[str, str, int], _Children] = {}
 
     def know(self, models: Iterable[str]) -> None:
@@ -192,16 +194,23 @@ class Telemetry:
         self._events.labels(record.event).inc()
         if record.event == "leave":
             self._forget(record.replica)
+        elif record.event == "join":
+            self._left.pop(record.replica, None)
         group = self._bounded("group", record.group)
         if record.event in ("fall-back", "trust"):
             self._trusted.labels(group).set(record.event == "trust")
-        elif record.event == "model":
+        elif record.event == "model" and record.samples is not None:  # without them it is about trouble in training
             self._version.labels(group).inc()
-            if record.samples is not None:
-                self._samples.labels(group).set(record.samples)
+            self._samples.labels(group).set(record.samples)
 
     def _forget(self, replica: str) -> None:
-        """A replica has left: pods get new names with each roll-out, and their metrics must not pile up."""
+        """A replica has left: pods get new names with each roll-out, and their metrics must not pile up.
+
+        What was in flight there ends later, as `other`.
+        """
+        self._left[replica] = None
+        if len(self._left) > MOST_LEFT:
+            del self._left[next(iter(self._left))]
         self._names.get("replica", set()).discard(replica)
         for model, _, status in [key for key in self._children if key[1] == replica]:
             del self._children[model, replica, status]
@@ -210,7 +219,9 @@ class Telemetry:
                 self._ttft.remove(model, replica)
 
     def _children_of(self, group: str, replica: str, status: int) -> _Children:
-        model, replica = self._model(group), self._bounded("replica", replica) if replica else ""
+        model = self._model(group)
+        if replica:
+            replica = OTHER if replica in self._left else self._bounded("replica", replica)
         key = model, replica, status
         if key not in self._children:
             self._children[key] = _Children(
@@ -253,25 +264,3 @@ class _Children:
     ttft: Histogram
     tpot: Histogram
     e2e: Histogram
-
-
-class ObservedJournal:
-    """A journal whose records are also shown to others: `Telemetry.record`, `Tracing.record`.
-
-    Attributes:
-        dropped: records that the inner journal had to leave out.
-    """
-
-    def __init__(self, inner: Journal | None, *observers: Callable[[Record], None]) -> None:
-        """`inner` None: nothing is kept."""
-        self._inner = inner
-        self._observers = observers
-        self.dropped = 0
-
-    def write(self, record: Record) -> None:
-        """Append one record."""
-        for observe in self._observers:
-            observe(record)
-        if self._inner is not None:
-            self._inner.write(record)
-            self.dropped = self._inner.dropped
