@@ -133,6 +133,7 @@ class Router:
         *,
         arrived_s: float | None = None,
         why: str = "",
+        before: End = End.FAILED,
     ) -> Choice:
         """Who answers; from now on it counts as sent there.
 
@@ -145,6 +146,7 @@ class Router:
             exclude: replicas that must not answer, as those that failed before.
             arrived_s: when the request came, where that was before `now_s`.
             why: why the attempt before failed, for the journal.
+            before: how it ended: CANCELLED where that says nothing against its replica, as when it was too busy.
 
         Raises NoReplicaError; ValueError where the attempt before had its first token.
         """
@@ -152,7 +154,7 @@ class Router:
         if flight is not None:
             if flight.attempt.first_token_s is not None:
                 raise ValueError(f"request {request.id!r} had a first token: it can't be routed again")
-            self._fail(flight, now_s, why)
+            self._give_up(flight, now_s, before, why)
         candidates = self.fleet.candidates(request, now_s, exclude)
         if not candidates:
             self._drain()
@@ -216,16 +218,22 @@ class Router:
         self._drain()
         return outcome
 
-    def abandon(self, request_id: str, now_s: float, *, status: int = NOT_SENT_STATUS) -> None:
-        """The client went away before the request was sent: as if it had not been routed, but for the journal.
+    def abandon(self, request_id: str, now_s: float, *, status: int = NOT_SENT_STATUS, refused: str = "") -> None:
+        """A request ends before it was sent: as if it had not been routed, but for the journal.
 
         The policy observes it as cancelled without a first token. Raises KeyError where it is unknown.
+
+        Args:
+            request_id, now_s: which, and when.
+            status: HTTP status that the client got; by default it went away.
+            refused: why it was turned away; empty: it wasn't, the client went away.
         """
         flight = self._flights.pop(request_id)
         if flight.live:
             self.fleet.abandoned(request_id, now_s)
             self.policy.observe(_outcome(flight, now_s, End.CANCELLED, None), now_s)
-        self._write(self._record(flight, now_s, end="cancelled", status=status))
+        end: Literal["cancelled", "refused"] = "refused" if refused else "cancelled"
+        self._write(self._record(flight, now_s, end=end, status=status, reason=refused or None))
         self._drain()
 
     def refused(
@@ -270,9 +278,9 @@ class Router:
 
     # Inside
 
-    def _fail(self, flight: _Flight, now_s: float, why: str) -> None:
+    def _give_up(self, flight: _Flight, now_s: float, end: End, why: str) -> None:
         if flight.live:
-            self._end(flight, now_s, End.FAILED, None, why)
+            self._end(flight, now_s, end, None, why)
             flight.live = False
 
     def _end(self, flight: _Flight, now_s: float, end: End, cached_tokens: int | None, why: str) -> Outcome:

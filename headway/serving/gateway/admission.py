@@ -32,6 +32,7 @@ from headway.serving.gateway.telemetry import Telemetry
 from headway.serving.gateway.traceparent import HEADER
 from headway.serving.gateway.tracing import Tracing
 from headway.serving.gateway.watch import InterruptedWaitError, Phase, Watch
+from headway.serving.gateway.workflow import with_run
 
 _MANY_RETRY_S = 1.0
 _TOLD_MODELS = 20
@@ -102,6 +103,7 @@ class Admission:
         try:
             check_path(http.rel_url.raw_path)
             call, pool = self._understood(http, body)
+            call = call.of_workflow(with_run(call.request.workflow or client.workflow, http.headers.get(HEADER)))
         except AnswerError as error:
             raise self._refused(error, "model" if error.code == "model_not_found" else "malformed") from None
         return self._exchange(http, call, client, pool, arrived_s)

@@ -63,6 +63,8 @@ class Key(KeyLimits):
     """File that holds the key and nothing else."""
     sha256: str | None = None
     """The key's SHA-256, 64 hexadecimal digits."""
+    workflow: str = Field(default="", max_length=256)
+    """Kind, or kind/run, of the workflow that its calls are steps of, where they name none."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -55,6 +55,7 @@ class Exchange:
     first_token: bool = False
     traceparent: str = ""
     _told: int = 0
+    _over: bool = False
 
     @property
     def id(self) -> str:
@@ -73,6 +74,11 @@ class Exchange:
             self._told = count
             self.router.progress(self.id, count)
 
+    @property
+    def over(self) -> bool:
+        """Whether its end was told."""
+        return self._over
+
     def ended(self, end: End, status: int, ratios: TokenRatio, why: str = "") -> None:
         """The request is over: the router, the client's limits and the estimate of prompts' lengths hear of it.
 
@@ -82,6 +88,7 @@ class Exchange:
             ratios: learn from the engine's count.
             why: what failed.
         """
+        self._over = True
         usage, request = self.usage, self.call.request
         output = usage.output_tokens if usage.output_tokens is not None else self.tokens
         self.router.finished(
@@ -100,14 +107,16 @@ class Exchange:
         self.client.leave(prompt_tokens - request.input_tokens + output)
 
     def refused(self, status: int, reason: str) -> None:
-        """No replica takes it: the router and the client's limits hear of it."""
+        """It gets no answer of a replica: the router and the client's limits hear of it."""
+        self._over = True
         request = self.call.request
         self.router.refused(request, self.clock.now_s(), status=status, reason=reason, arrived_s=self.arrived_s)
         self.client.leave(-request.input_tokens)
 
-    def shed(self, status: int) -> None:
+    def shed(self, status: int, reason: str) -> None:
         """It was routed, and then not sent."""
-        self.router.abandon(self.id, self.clock.now_s(), status=status)
+        self._over = True
+        self.router.abandon(self.id, self.clock.now_s(), status=status, refused=reason)
         self.client.leave(-self.call.request.input_tokens)
 
     def stop(self) -> None:

@@ -188,7 +188,8 @@ class Gateway:
             self._told(record.what)
 
     def _dropped(self) -> tuple[int, int]:
-        return self._notes.dropped, self._tracing.dropped if self._tracing is not None else 0
+        unheard = sum(pool.journal_errors for pool in self.admission.pools)
+        return self._notes.dropped + unheard, self._tracing.dropped if self._tracing is not None else 0
 
     async def _listen(self, answer: Answer, listen: Listen) -> str:
         listening = Listening(answer, listen)

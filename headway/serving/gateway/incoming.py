@@ -55,6 +55,12 @@ class Call:
         """The same of a model that the client did not name."""
         return replace(self, request=replace(self.request, model=model))
 
+    def of_workflow(self, workflow: str) -> Call:
+        """The same as a step of this workflow."""
+        if workflow == self.request.workflow:
+            return self
+        return replace(self, request=replace(self.request, workflow=workflow))
+
     def with_body(self, body: bytes) -> Call:
         """The same with the client's own body."""
         return replace(self, body=body, asks_usage=False)

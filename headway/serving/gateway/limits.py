@@ -50,11 +50,13 @@ class Client:
     Attributes:
         name: for metrics.
         limits: what it may ask for.
+        workflow: that its calls are steps of, where they name none.
         open_requests: how many of its requests are open now.
     """
 
     name: str
     limits: KeyLimits
+    workflow: str = ""
     open_requests: int = 0
     _requests: Bucket | None = field(default=None)
     _tokens: Bucket | None = field(default=None)
@@ -110,6 +112,7 @@ class KeyRing:
             limits = per_key.model_copy(update=own)
             client = before.get(key.name) or Client(key.name, limits)
             client.limit(limits)
+            client.workflow = key.workflow
             clients[key.sha256 or ""] = client
         self._clients = clients
         if keys:

@@ -125,6 +125,11 @@ class RunningPool:
         return self._open
 
     @property
+    def journal_errors(self) -> int:
+        """Records at which the journal, or one that hears them, broke (count)."""
+        return sum(router.journal_errors for router in self._routers.values())
+
+    @property
     def scrape_failures(self) -> Mapping[str, int]:
         """Failed questions for replicas' metrics, by kind (count)."""
         return self._scraper.failures if self._scraper is not None else {}

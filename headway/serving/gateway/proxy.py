@@ -67,6 +67,8 @@ class Proxy:
             return response
         finally:
             if exchange is not None:
+                if not exchange.over:  # a mistake of ours, whatever it was: nothing may stay counted for ever
+                    exchange.refused(500, "the gateway made a mistake")
                 del self.admission.open[exchange.id]
 
     async def _answered(self, exchange: Exchange) -> web.StreamResponse:
@@ -122,16 +124,18 @@ class Proxy:
                 failed | pool.full if failed or pool.full else frozenset(),
                 arrived_s=exchange.arrived_s,
                 why=str(error) if error is not None else "",
+                before=End.CANCELLED if error is not None and error.status == TOO_MANY else End.FAILED,
             )
         except NoReplicaError as nobody:
             raise self._nobody(exchange, nobody, error) from None
         predicted_s, goal_s = choice.predicted_ttft_s, request.slo_ttft_s
         if pool.pool.shed_hopeless and predicted_s is not None and goal_s is not None and predicted_s > goal_s:
-            exchange.shed(429)
+            what = f"the first token would come after {1000 * predicted_s:.0f} ms, not within {1000 * goal_s:.0f} ms"
+            exchange.shed(429, what)
             self.admission.telemetry.refused("slo")
             raise AnswerError(
                 429,
-                f"the first token would come after {1000 * predicted_s:.0f} ms, not within {1000 * goal_s:.0f} ms",
+                what,
                 code="slo_hopeless",
                 param="x-slo-ttft-ms",
                 retry_after_s=predicted_s - goal_s,
@@ -142,7 +146,8 @@ class Proxy:
         """No replica may take it: the first one's failure, where there was one, else why there is none."""
         if error is not None:
             answer = _of_replica(error)
-            exchange.ended(End.FAILED, answer.status, self.admission.ratios, str(error))
+            busy = error.status == TOO_MANY
+            exchange.ended(End.DONE if busy else End.FAILED, answer.status, self.admission.ratios, str(error))
             return answer
         wait_s = nobody.retry_s
         if exchange.pool.full and wait_s == 0:

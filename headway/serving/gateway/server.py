@@ -19,6 +19,7 @@ from headway.serving.gateway.config import Listen, Tls
 from headway.serving.gateway.incoming import CALLS
 from headway.serving.gateway.pages import Pages
 from headway.serving.gateway.proxy import LAST_WORDS_S, Proxy
+from headway.serving.gateway.workflow import named_by_header
 
 _LOG = logging.getLogger(__name__)
 _SERVER_LOG = logging.getLogger(f"{__name__}.http")
@@ -50,6 +51,8 @@ class Front:
         """The answer to any request. Errors come in OpenAI's shape; a mistake of ours is a 500, and in the log."""
         path, method = http.path, http.method
         try:
+            http = named_by_header(http)
+            path = http.path
             if path in CALLS:
                 _allow(method, "POST")
                 return await self._proxy.answer(http)
@@ -62,6 +65,8 @@ class Front:
             raise AnswerError(404, f"there is no such path: {path[:80]}", code="unknown_path")
         except AnswerError as error:
             return error.response()
+        except ConnectionError:
+            raise  # the client has gone while its body was read: nobody is there to answer
         except Exception:
             _LOG.exception("%s %s", method, path)
             return AnswerError(500, "the gateway made a mistake; its log has more", code="internal_error").response()

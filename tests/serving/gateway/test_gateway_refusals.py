@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -426,11 +427,13 @@ def test_pages_of_the_gateway_itself() -> None:
     asyncio.run(run())
 
 
-def test_a_goal_that_would_be_missed_is_refused_at_once_where_that_is_wished() -> None:
+def test_a_goal_that_would_be_missed_is_refused_at_once_where_that_is_wished(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+
     async def run() -> None:
         async with (
             scripted(ANSWER) as engine,
-            gateway([engine.url], pool={"shed_hopeless": True}) as running,
+            gateway([engine.url], pool={"shed_hopeless": True}, journal={"path": str(path)}) as running,
             aiohttp.ClientSession() as session,
         ):
             running.admission.pools[0].router.policy = Slow()
@@ -442,3 +445,65 @@ def test_a_goal_that_would_be_missed_is_refused_at_once_where_that_is_wished() -
             assert (status, headers["x-headway-predicted-ttft-ms"]) == (200, "2500.0")
 
     asyncio.run(run())
+    records = [each for each in read_journal(path).records if isinstance(each, RequestRecord)]
+    assert [(each.end, each.status) for each in records] == [("refused", 429), ("done", 200)]
+
+
+def test_a_replica_that_is_too_busy_is_not_taken_for_broken() -> None:
+    busy = whole(b"{}", status="429 Too Many", headers="Retry-After: 1\r\n")
+
+    async def run() -> None:
+        async with (
+            scripted(busy) as one,
+            scripted(busy) as two,
+            gateway([one.url, two.url], retries={"attempts": 3}) as running,
+            aiohttp.ClientSession() as session,
+        ):
+            for _ in range(10):
+                status, _, answer = await post(session, running.url + CHAT, chat())
+                assert (status, answer["error"]["code"]) == (429, "upstream_429")
+            assert (len(one.requests), len(two.requests)) == (10, 10)
+
+    asyncio.run(run())
+
+
+def test_a_mistake_in_a_policy_is_a_500_and_leaves_nothing_open(caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong(Slow):
+        """Chooses who isn't there."""
+
+        def choose(self, request: Request, candidates: Sequence[Candidate], now_s: float) -> Choice:
+            """Nobody."""
+            return Choice("nobody", "a test", "wrong")
+
+    async def run() -> None:
+        async with (
+            scripted(ANSWER) as engine,
+            gateway([engine.url], limits={"per_key": {"concurrent": 1}}) as running,
+            aiohttp.ClientSession() as session,
+        ):
+            running.admission.pools[0].router.policy = Wrong()
+            for _ in range(3):
+                status, _, answer = await post(session, running.url + CHAT, chat())
+                assert (status, answer["error"]["code"]) == (500, "internal_error")
+            assert running.admission.open == {}
+            assert running.admission.pools[0].fleet.in_flight == 0
+
+    asyncio.run(run())
+    assert "nobody" in caplog.text
+
+
+def test_a_client_that_goes_away_in_its_own_request_is_no_mistake_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with scripted(ANSWER) as engine, gateway([engine.url]) as running:
+            host, port = running.url.removeprefix("http://").split(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+            async with asyncio.timeout(5):
+                while not running.admission.entering:
+                    await asyncio.sleep(0.01)
+                writer.close()
+                while running.admission.entering:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert caplog.text == ""
