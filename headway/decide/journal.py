@@ -206,6 +206,7 @@ class RequestRecord(_Record):
     session: str = ""
     workflow: str = ""
     prefix_blocks: list[int] = Field(default_factory=list)
+    block_tokens: int | None = None
     options: list[RouteOption] = Field(default_factory=list)
 
 

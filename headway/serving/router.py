@@ -272,6 +272,7 @@ class Router:
                     session=request.session,
                     workflow=request.workflow,
                     prefix_blocks=list(request.blocks) if self._record_blocks else [],
+                    block_tokens=request.block_tokens if self._record_blocks else None,
                 )
             )
         self._drain()
@@ -343,6 +344,7 @@ class Router:
             session=request.session,
             workflow=request.workflow,
             prefix_blocks=list(request.blocks) if self._record_blocks else [],
+            block_tokens=request.block_tokens if self._record_blocks else None,
             options=_options(attempt.candidates, choice.scores),
         )
 

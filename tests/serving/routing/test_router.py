@@ -102,6 +102,7 @@ def test_an_answer_from_arrival_to_end() -> None:
     assert (record.slo_ttft_s, record.slo_tpot_s, record.session, record.workflow) == (0.5, 0.05, "s", "w")
     assert record.predicted_ttft_s == 0.25
     assert record.prefix_blocks == []
+    assert record.block_tokens is None
     first, second = record.options
     assert (first.replica, first.score, first.running, first.waiting, first.kv_usage) == ("a", 0.0, None, None, None)
     assert (second.replica, second.score, second.running, second.waiting, second.kv_usage) == ("b", -1.0, 3, 1, 0.5)
@@ -256,6 +257,7 @@ def test_blocks_are_recorded_where_wanted() -> None:
     made.route(asked(), 101.0)
     made.finished("q", 102.0)
     assert last(journal).prefix_blocks == list(chain(range(10)))
+    assert last(journal).block_tokens == 16
 
 
 def test_replicas_pass_through() -> None:
