@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from headway.serving.loadgen.row import DONE, STOPPED, Row
 DISTORTED_S = 0.02
 """Our own delay from which the figures are not the server's: about what a token takes on a fast GPU."""
 SHOWN_REASONS = 8
+
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +54,7 @@ class Summary:
         late_s: how late requests were sent.
         lag_p99_s, lag_max_s: how late the event loop was.
         shares: by replica, where the gateway names them.
-        reasons: count of the gateway's reasons, without what comes after a colon.
+        reasons: count of the gateway's reasons, with # for each number in them; the most frequent ones.
         retry_after_s: what 429s and 503s asked for.
         told_to_wait: 429s and 503s, whether they said how long or not.
     """
@@ -139,7 +142,7 @@ def summarize(
         lag_p99_s=quantile(lags, 0.99),
         lag_max_s=float(lags.max(initial=0.0)),
         shares=_shares(rows),
-        reasons=dict(Counter(row.reason.split(":")[0] for row in rows if row.reason).most_common(SHOWN_REASONS)),
+        reasons=dict(Counter(_NUMBER.sub("#", row.reason) for row in rows if row.reason).most_common(SHOWN_REASONS)),
         retry_after_s=_floats(row.retry_after_s for row in waits),
         told_to_wait=len(waits),
     )
