@@ -38,5 +38,3 @@ async def _run(config: Config, path: Path) -> None:
         elsewhere = f", metrics on {running.metrics_url}" if running.metrics_url != running.url else ""
         print(f"gateway: listens on {running.url}; pools: {pools}{elsewhere}", flush=True)
         await running.until_stopped(lambda: load_config(path))
-
-

@@ -1,4 +1,4 @@
-"""Who may ask, and how much: keys, token buckets, counts of open requests. Pure; time is passed in."""
+"""Who may ask, and how much: keys, token buckets, counts of open requests. No clock of its own: time is passed in."""
 
 from __future__ import annotations
 
