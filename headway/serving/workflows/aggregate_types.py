@@ -13,7 +13,8 @@ class ModelUse:
         model: which.
         calls: calls per run, mean (n_m).
         concurrency: calls in flight within a run, averaged over the time in which at least one is: the sum of the
-            calls' durations over the length of their union (p_m). Not the fan-out: a barrier waits for the slowest.
+            calls' durations over the length of their union (p_m), each summed over all runs. Not the fan-out: a barrier
+            waits for the slowest.
         busy_s: length of that union, mean over runs, seconds.
         share: of the run's time with any call in flight, the part that this model's busy time is of the sum of all
             models' busy times; mean over runs (1).
@@ -49,3 +50,8 @@ class Aggregate:
     other_s: float
     latency_s: float
     latency_cv: float
+
+    @property
+    def overlap_s(self) -> float:
+        """By how much the sum of `busy_s` is too long because several models are busy at once, mean, seconds."""
+        return max(0.0, sum(use.busy_s for use in self.uses) - (self.latency_s - self.other_s))

@@ -1,0 +1,97 @@
+"""Calls of workflows from files of several kinds, told apart by what is in them. Pure: texts in, calls out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from headway.decide.journal import parse_lines
+from headway.errors import UsageError
+from headway.serving.workflows.calls import Call
+from headway.serving.workflows.files import KIND, read_calls
+from headway.serving.workflows.otel import Imported, calls_of
+from headway.serving.workflows.record import distinct, from_journal, left_out
+from headway.serving.workflows.spans import Span, read_spans
+
+
+class Format(Enum):
+    """What a file may hold."""
+
+    JOURNAL = "a gateway's journal"
+    SPANS = "OpenTelemetry spans"
+    CALLS = "calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file: how errors name it, and its text."""
+
+    where: str
+    text: str
+
+
+def import_calls(sources: Sequence[Source], *, kind_attribute: str = "") -> Imported:
+    """The calls in all files together, in order of their starts.
+
+    Args:
+        sources: the files; a trace's spans may be in several.
+        kind_attribute: for spans, as in `otel.calls_of`.
+
+    Raises:
+        UsageError: a file is of no known kind, or something in it is wrong.
+    """
+    spans: list[Span] = []
+    calls: list[Call] = []
+    reasons: Counter[str] = Counter()
+    for source in sources:
+        match format_of(source):
+            case Format.SPANS:
+                spans += read_spans(_whole(source.text), where=source.where)
+            case Format.CALLS:
+                calls += read_calls(_whole(source.text).split("\n"), where=source.where)
+            case Format.JOURNAL:
+                records = list(parse_lines(_whole(source.text).split("\n"), where=source.where))
+                calls += from_journal(records)
+                reasons.update(left_out(records))
+    traced = calls_of(spans, kind_attribute=kind_attribute)
+    reasons.update(traced.left_out)
+    together = sorted((*calls, *traced.calls), key=lambda call: (call.start_s, call.end_s))
+    return Imported(tuple(distinct(together)), reasons, traced.no_tokens)
+
+
+def format_of(source: Source) -> Format:
+    """What a file holds. UsageError where it is nothing known."""
+    value = _beginning(source.text)
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, dict):
+        if "resourceSpans" in value:
+            return Format.SPANS
+        if "v" in value and "kind" in value:
+            return Format.CALLS if value["kind"] == KIND else Format.JOURNAL
+    raise UsageError(
+        "is neither a gateway's journal nor OpenTelemetry spans nor calls",
+        where=source.where,
+        hint="spans are taken as OTLP JSON, as the Collector's file exporter writes them",
+    )
+
+
+def _beginning(text: str) -> object:
+    """The first line's value, or the whole text's; None where neither is JSON."""
+    for part in (text.lstrip().partition("\n")[0], text):
+        try:
+            value: object = json.loads(part)
+        except (ValueError, RecursionError):
+            continue
+        return value
+    return None
+
+
+def _whole(text: str) -> str:
+    """Without a last line that its writer has not finished."""
+    lines, newline, last = text.rstrip().rpartition("\n")
+    unfinished = newline and last.startswith("{") and not last.endswith("}") and not text.endswith("\n")
+    return lines if unfinished else text
