@@ -31,6 +31,7 @@ CALLS = frozenset((CHAT, COMPLETIONS, EMBEDDINGS, "/v1/rerank"))
 """Whose bodies are understood, and must name a model; all others are the engine's business."""
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 _NAME_LIMIT = 256
+_PROMPTS = ("instructions", "tools", "prompt", "messages", "input", "query", "documents")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +171,8 @@ def _prompt(path: str, fields: Mapping[str, object]) -> Prompt:
         return text_prompt(fields.get("prompt"), "prompt")
     if path == EMBEDDINGS:
         return text_prompt(fields.get("input"), "input")
-    for name in ("input", "prompt", "messages"):  # paths whose form is the engine's business
-        try:
-            if name in fields:
-                return chat_prompt(fields) if name == "messages" else text_prompt(fields[name], name)
-        except PromptError:
-            continue
-    return Prompt(row=b"")
+    # Of paths whose form is the engine's business (/v1/responses) it is enough that equal beginnings are equal.
+    return Prompt(row="".join(json.dumps(fields[name]) for name in _PROMPTS if fields.get(name)).encode())
 
 
 def _most_output(fields: Mapping[str, object]) -> int | None:

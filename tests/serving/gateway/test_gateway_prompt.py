@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.serving.gateway.incoming import parse_call
 from headway.serving.gateway.prompt import (
     BLOCK_BYTES,
     BYTES_PER_TOKEN,
@@ -110,6 +112,23 @@ def test_nonsense_teaches_nothing_much() -> None:
     assert ratios.bytes_per_token("m") == BYTES_PER_TOKEN
     ratios.learn(text, "m", 10**9)
     assert ratios.bytes_per_token("m") == 0.5
+
+
+def test_paths_that_are_the_engines_business_share_their_beginnings_too() -> None:
+    turns = [{"role": "user", "content": "a" * 3000}, {"role": "assistant", "content": "b"}]
+    calls = [
+        parse_call(
+            "/v1/responses",
+            json.dumps({"model": "m", "instructions": "be brief", "input": turns[:count]}).encode(),
+            {},
+            request_id="1",
+            ratios=TokenRatio(),
+        )
+        for count in (1, 2)
+    ]
+    one, other = (call.request.blocks for call in calls)
+    assert common(one, other) == 11
+    assert calls[0].request.input_tokens > 700
 
 
 def test_lone_surrogates_and_odd_ids() -> None:

@@ -311,3 +311,27 @@ def test_a_client_that_does_not_read_holds_the_engine_back_and_is_dropped() -> N
             assert running.admission.open == {}
 
     asyncio.run(run())
+
+
+def test_nothing_is_left_of_a_hundred_clients_that_went_away_at_any_moment() -> None:
+    async def run() -> None:
+        script = (0.01, SSE, 0.01, chunk(ROLE), 0.01, chunk(event("a")), 0.01, chunk(event("b")), HOLD)
+        async with scripted(*script) as engine, gateway([engine.url]) as running:
+            tasks = len(asyncio.all_tasks())
+
+            async def leave_after(delay_s: float) -> None:
+                asking = asyncio.create_task(ask(running.url))
+                await asyncio.sleep(delay_s)
+                asking.cancel()
+                await asyncio.wait([asking])
+
+            await asyncio.gather(*[leave_after(number / 1000) for number in range(100)])
+            pool = running.admission.pools[0]
+            async with asyncio.timeout(10):
+                while running.admission.open_requests or len(asyncio.all_tasks()) > tasks:
+                    await asyncio.sleep(0.01)
+            assert (pool.fleet.in_flight, pool.router.in_flight) == (0, 0)
+            assert pool.open_requests() == {}
+            assert engine.left == len(engine.requests)
+
+    asyncio.run(run())
