@@ -167,7 +167,7 @@ class EngineCore:
     def submit(self, job: Job, now_s: float) -> None:
         """Queue a request. UsageError where the engine could never run it, or where one of that id is in it."""
         self._check(job)
-        self._cut(now_s)
+        self.cut(now_s)
         self._submitted += 1
         whole = min(len(job.blocks), job.input_tokens // self.profile.block_tokens)
         sequence = _Sequence(job, (job.priority, self._submitted), whole)
@@ -179,7 +179,7 @@ class EngineCore:
         sequence = self._sequences.get(id_)
         if sequence is None:
             return False
-        self._cut(now_s)
+        self.cut(now_s)
         self._leave(sequence)
         sequence.phase = _Phase.GONE
         del self._sequences[id_]
@@ -189,7 +189,7 @@ class EngineCore:
         """From the next step on, steps take `factor` times as long as the profile says."""
         if not factor > 0:
             raise UsageError(f"a slowdown of {factor:g} is not above 0", where="factor")
-        self._cut(now_s)
+        self.cut(now_s)
         self._slowness = factor
 
     def begin_step(self, now_s: float) -> float | None:
@@ -229,7 +229,8 @@ class EngineCore:
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.profile.block_tokens)
 
-    def _cut(self, now_s: float) -> None:
+    def cut(self, now_s: float) -> None:
+        """A series of steps ends with the step that runs at `now_s`: `due_s` is its end."""
         series = self._series
         if series is not None and series.steps > 1:
             series.steps = series.begun(now_s)
