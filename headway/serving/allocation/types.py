@@ -63,12 +63,20 @@ class ModelProfile:
         curves: one per shape that it can run in; others don't fit (weights and KV cache) or make no sense.
         memory_bytes: least memory that one GPU of an instance needs, by tensor-parallel degree.
         source: where the curves come from, for people: "engine model a100", "live: http://...".
+        spread_curves: as `curves`, but where what comes at one instant is spread over so many instances, by their
+            number (2 and up); those of 1 are `curves`. Empty: calls come alone, or no more is known.
     """
 
     model: str
     curves: Mapping[Shape, Curve]
     memory_bytes: Mapping[int, int]
     source: str
+    spread_curves: Mapping[int, Mapping[Shape, Curve]] = field(default_factory=dict)
+
+    def curve(self, shape: Shape, replicas: int) -> Curve:
+        """That of one of so many instances: the one that is known for as many, else for the next fewer."""
+        known = max((count for count in self.spread_curves if count <= replicas), default=1)
+        return self.spread_curves[known][shape] if known > 1 else self.curves[shape]
 
 
 @dataclass(frozen=True, slots=True)

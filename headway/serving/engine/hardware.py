@@ -154,7 +154,8 @@ class EngineSettings(TypedDict, total=False):
 _T = TypeVar("_T")
 
 
-def _known(table: Mapping[str, _T], name: str, what: str) -> _T:
+def known(table: Mapping[str, _T], name: str, what: str) -> _T:
+    """The entry of that name. UsageError where there is none."""
     if name not in table:
         raise UsageError(f"unknown {what} {name!r}", hint=f"known: {', '.join(table)}")
     return table[name]
@@ -178,7 +179,7 @@ def profile(
     Raises:
         UsageError: unknown names, shares out of range, or a model that does not fit.
     """
-    chip, net = _known(DEVICES, device, "device"), _known(MODELS, model, "model")
+    chip, net = known(DEVICES, device, "device"), known(MODELS, model, "model")
     if tensor_parallel < 1 or net.heads % tensor_parallel:
         raise UsageError(f"{model} has {net.heads} heads, which {tensor_parallel} accelerators cannot share evenly")
     if not 0 < fraction <= 1:
