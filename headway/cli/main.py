@@ -23,7 +23,7 @@ VERBS = {
     "interleave": "headway.cli.interleave:app",
     "explain": "headway.cli.explain:explain",
     "report": "headway.cli.report:report",
-    "trace": "headway.cli.trace:trace",
+    "trace": "headway.cli.trace:app",
     "demo": "headway.cli.demo:demo",
     "engine": "headway.cli.engine:engine",
     "gateway": "headway.cli.gateway:gateway",
@@ -32,7 +32,7 @@ VERBS = {
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""
 
-UNSAID = {"sim": "run"}
+UNSAID = {"sim": "run", "trace": "journal"}
 """Verbs with verbs of their own, and which one of these is meant when the next word is none of them."""
 
 
@@ -98,7 +98,7 @@ def run(arguments: Sequence[str]) -> int:
 def _spelled_out(arguments: Sequence[str]) -> list[str]:
     """`sim FILE` -> `sim run FILE`."""
     verb, *rest = arguments or ("",)
-    if verb not in UNSAID or not rest or rest[0].startswith("-"):
+    if verb not in UNSAID or not rest or rest[0] in ("-h", "--help"):
         return list(arguments)
     module, _, name = VERBS[verb].partition(":")
     part: typer.Typer = getattr(importlib.import_module(module), name)
