@@ -1,0 +1,154 @@
+"""Branch and bound over what each model gets: the cheapest choice that fits on the GPUs. Pure.
+
+One option for each model, least total cost, everything packed (`packing`). Without packing this is a knapsack with one
+choice from each class, whose optimum dynamic programming gives at once for every size; that is a lower bound for what
+is left to choose. The size is counted in several ways, each of which no packing can exceed: slices, and the dual
+feasible weights (`packing.dual_weight`), which see that pieces of six tenths never share a GPU. Options are tried in
+the order of their bounds, so the first complete choice is mostly the best, and what remains is to prove it.
+
+Cost: for M models with n options each, G GPUs and f slices, tables of M * G f * k entries, each a minimum over the
+sizes that occur; then `nodes` times a bound for n options. Loses where many choices are about equally good and few of
+them can be packed: then the limit ends it, and the best so far is what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headway.serving.allocation.options import Floats, Ints, Options
+from headway.serving.allocation.packing import DUAL_FEASIBLE, dual_weight, fits
+
+NODES = 40_000
+"""Partial choices that are looked at before the search ends with what it has (count). Ours: about 5 s."""
+GAP = 1e-4
+"""What is cheaper than the best by less than this part of it is not looked for (1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """What was found.
+
+    Attributes:
+        choice: the option of each model by number; None: nothing fits.
+        cost: of them all; infinite where nothing fits.
+        exact: whether it is known that nothing is cheaper (but for GAP); False: the limit came first.
+        nodes: partial choices that were looked at (count).
+    """
+
+    choice: tuple[int, ...] | None
+    cost: float
+    exact: bool
+    nodes: int
+
+
+@dataclass(slots=True)
+class _Search:
+    tables: Sequence[Options]
+    costs: Sequence[Floats]
+    domains: tuple[int, ...]
+    slices_per_gpu: int
+    worst: bool
+    ordered: bool
+    nodes_left: int
+    sizes: list[list[Ints]] = field(default_factory=list)
+    bounds: list[list[Floats]] = field(default_factory=list)
+    best: tuple[int, ...] | None = None
+    best_cost: float = float("inf")
+    nodes: int = 0
+
+    def prepare(self) -> None:
+        """Sizes of all options in every way of counting, and the bounds for what is left after each model."""
+        gpus, f = sum(self.domains), self.slices_per_gpu
+        ways = [(gpus * f, [table.slices for table in self.tables])]
+        for k in DUAL_FEASIBLE:
+            counted = []
+            for table in self.tables:
+                each = [
+                    dual_weight(share.shape.slices, f, k) * share.shape.tensor_parallel * share.replicas
+                    for share in table.shares
+                ]
+                counted.append(np.array(each, dtype=np.int64))
+            ways.append((gpus * f * k, counted))
+        for capacity, counted in ways:
+            self.sizes.append(counted)
+            bounds = [np.zeros(capacity + 1)]
+            for table_sizes, cost in zip(reversed(counted), reversed(self.costs), strict=True):
+                bounds.append(self._bound(table_sizes, cost, bounds[-1]))
+            self.bounds.append(bounds[::-1])
+
+    def _bound(self, sizes: Ints, cost: Floats, after: Floats) -> Floats:
+        """Least cost from here on for each capacity, given that from the next model on."""
+        least: Floats = np.full(len(after), np.inf)
+        for size in np.unique(sizes):
+            if size >= len(after):
+                continue
+            cheapest = cost[sizes == size].min()
+            rest = after[: len(after) - size]
+            total = np.maximum(cheapest, rest) if self.worst else cheapest + rest
+            np.minimum(least[size:], total, out=least[size:])
+        return least
+
+    def dive(
+        self, choice: tuple[int, ...], cost: float, left: tuple[int, ...], whole: list[int], parts: list[int]
+    ) -> None:
+        """All completions of a partial choice that may be better than the best so far."""
+        at = len(choice)
+        if at == len(self.tables):
+            self.best, self.best_cost = choice, cost
+            return
+        table, costs = self.tables[at], self.costs[at]
+        bound = costs.copy()
+        for room, sizes, bounds in zip(left, self.sizes, self.bounds, strict=True):
+            rest = room - sizes[at]
+            after = np.where(rest >= 0, bounds[at + 1][np.maximum(rest, 0)], np.inf)
+            np.maximum(bound, np.maximum(costs, after) if self.worst else costs + after, out=bound)
+        total = np.maximum(cost, bound) if self.worst else cost + bound
+        if self.ordered and choice:
+            total[table.slices > self.tables[at - 1].slices[choice[-1]]] = np.inf
+        for index in np.argsort(total, kind="stable"):
+            if not total[index] < self.best_cost - GAP * abs(self.best_cost if np.isfinite(self.best_cost) else 0.0):
+                return
+            if self.nodes >= self.nodes_left:
+                return
+            self.nodes += 1
+            share = table.shares[index]
+            more_whole, more_parts = whole, parts
+            if share.shape.slices == self.slices_per_gpu:
+                more_whole = [*whole, *[share.shape.tensor_parallel] * share.replicas]
+            else:
+                more_parts = [*parts, *[share.shape.slices] * share.replicas]
+            if fits(more_whole, more_parts, domains=self.domains, slices_per_gpu=self.slices_per_gpu):
+                now = float(max(cost, costs[index]) if self.worst else cost + costs[index])
+                rooms = tuple(room - int(sizes[at][index]) for room, sizes in zip(left, self.sizes, strict=True))
+                self.dive((*choice, int(index)), now, rooms, more_whole, more_parts)
+
+
+def cheapest(
+    tables: Sequence[Options],
+    costs: Sequence[Floats],
+    *,
+    domains: tuple[int, ...],
+    slices_per_gpu: int,
+    worst: bool = False,
+    ordered: bool = False,
+    most_nodes: int = NODES,
+) -> Best:
+    """The best choice of one option for each model.
+
+    Args:
+        tables: the options of each model.
+        costs: of each of them; infinite: not to be chosen.
+        domains: sizes of the fast domains, in GPUs.
+        slices_per_gpu: f.
+        worst: the cost of a choice is that of its most expensive part, not the sum.
+        ordered: no model gets more slices than the one before it.
+        most_nodes: as NODES.
+    """
+    search = _Search(tables, costs, domains, slices_per_gpu, worst, ordered, most_nodes)
+    search.prepare()
+    capacity = sum(domains) * slices_per_gpu
+    search.dive((), float("-inf") if worst else 0.0, (capacity, *(capacity * k for k in DUAL_FEASIBLE)), [], [])
+    return Best(search.best, search.best_cost, search.nodes < most_nodes, search.nodes)

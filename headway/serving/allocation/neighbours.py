@@ -1,0 +1,151 @@
+"""What the plans next to a plan lack, in words and figures. Pure.
+
+A neighbour differs in one step: a slice step moved from one model to another, a higher or lower tensor-parallel
+degree on the same GPUs, one replica more or fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headway.serving.allocation.packing import shares_fit
+from headway.serving.allocation.predict import Predictor
+from headway.serving.allocation.types import Demand, Forecast, Rejected, Share
+
+SAME = 0.001
+"""Difference in latency from which on one plan is called slower than another (1)."""
+
+
+def neighbours(
+    demands: Sequence[Demand],
+    predictor: Predictor,
+    shares: Sequence[Share],
+    domains: tuple[int, ...],
+    slices_per_gpu: int,
+) -> tuple[Rejected, ...]:
+    """Every neighbour of a plan and why it lost.
+
+    Args:
+        demands: what the plan is for.
+        predictor: predicts.
+        shares: the plan.
+        domains: sizes of the fast domains, in GPUs.
+        slices_per_gpu: f.
+    """
+    chosen = predictor.forecast(demands, shares)
+    found: dict[tuple[Share, ...], Rejected] = {}
+    for what, other in _steps(predictor, shares, domains, slices_per_gpu):
+        if other in found or other == tuple(shares):
+            continue
+        if not shares_fit(other, domains, slices_per_gpu):
+            needed = sum(share.slices() for share in other) / slices_per_gpu
+            have = sum(domains)
+            why = (
+                f"needs {needed:g} GPUs of {have}"
+                if needed > have
+                else f"its instances cannot be packed onto {have} GPUs, though they take {needed:g}"
+            )
+        else:
+            why = _why(chosen, predictor.forecast(demands, other), shares, other)
+        found[other] = Rejected(what, why)
+    return tuple(found.values())
+
+
+def shape_in_words(share: Share, slices_per_gpu: int) -> str:
+    """A share for people: "TP 2 x 3", "0.4 GPU x 2"."""
+    if share.shape.slices < slices_per_gpu:
+        return f"{share.shape.slices / slices_per_gpu:g} GPU x {share.replicas}"
+    return f"TP {share.shape.tensor_parallel} x {share.replicas}"
+
+
+def _steps(
+    predictor: Predictor, shares: Sequence[Share], domains: tuple[int, ...], slices_per_gpu: int
+) -> Iterator[tuple[str, tuple[Share, ...]]]:
+    """Each neighbour's name and shares."""
+    choices = {share.model: _choices(predictor, share, max(domains), sum(domains), slices_per_gpu) for share in shares}
+
+    def changed(*new: Share) -> tuple[Share, ...]:
+        by_model = {share.model: share for share in new}
+        return tuple(by_model.get(share.model, share) for share in shares)
+
+    def said(new: Share, old: Share) -> str:
+        instead = shape_in_words(old, slices_per_gpu)
+        return f"{new.model} at {shape_in_words(new, slices_per_gpu)} instead of {instead}"
+
+    for share in shares:
+        for other in choices[share.model]:
+            up, now = other.shape.tensor_parallel, share.shape.tensor_parallel
+            if other.shape == share.shape and abs(other.replicas - share.replicas) == 1:
+                more = "one replica more" if other.replicas > share.replicas else "one replica less"
+                yield f"{said(other, share)} ({more})", changed(other)
+            elif up in (2 * now, now // 2) and other.slices() == share.slices():
+                yield f"{said(other, share)} (tensor parallel {'up' if up > now else 'down'})", changed(other)
+    idle = sum(domains) * slices_per_gpu - sum(share.slices() for share in shares)
+    for giver in shares:
+        less = _next(predictor, choices[giver.model], giver, below=True)
+        if less is None:
+            continue
+        for taker in shares:
+            if taker is giver:
+                continue
+            larger = _next(predictor, choices[taker.model], taker, below=False)
+            if larger is None or larger.slices() - taker.slices() > giver.slices() - less.slices() + idle:
+                continue
+            yield f"{said(less, giver)} and {said(larger, taker)}", changed(less, larger)
+
+
+def _choices(predictor: Predictor, share: Share, largest: int, gpus: int, slices_per_gpu: int) -> list[Share]:
+    """All that a model may have."""
+    found = []
+    for shape in sorted(predictor.profiles[share.model].curves):
+        if shape.tensor_parallel <= largest:
+            size = shape.tensor_parallel * shape.slices
+            found += [Share(share.model, shape, count) for count in range(1, gpus * slices_per_gpu // size + 1)]
+    return found
+
+
+def _next(predictor: Predictor, choices: Sequence[Share], share: Share, *, below: bool) -> Share | None:
+    """The next smaller or larger share in slices, and of those of that size the one that takes most calls."""
+    sizes = {each.slices() for each in choices if (each.slices() < share.slices()) == below}
+    sizes.discard(share.slices())
+    if not sizes:
+        return None
+    size = max(sizes) if below else min(sizes)
+    profile = predictor.profiles[share.model]
+
+    def takes(each: Share) -> float:
+        return each.replicas * profile.curve(each.shape, each.replicas).saturation / predictor.slowdown(each.shape)
+
+    return max((each for each in choices if each.slices() == size), key=takes)
+
+
+def _why(
+    chosen: Sequence[Forecast], other: Sequence[Forecast], shares: Sequence[Share], others: Sequence[Share]
+) -> str:
+    """Why the other one lost."""
+    carried = min(each.throughput / each.rate for each in chosen)
+    short = [each for each in other if each.throughput / each.rate < min(1.0, carried) * (1 - 1e-9)]
+    if short:
+        worst = min(short, key=lambda each: each.throughput / each.rate)
+        part = worst.throughput / worst.rate
+        return f"throughput {part:.2f} of what {worst.workflow} needs: {worst.bottleneck} takes no more"
+    slower: list[str] = []
+    faster: list[str] = []
+    for now, then in zip(chosen, other, strict=True):
+        if then.latency_s == now.latency_s:
+            continue
+        change = then.latency_s / now.latency_s - 1 if now.latency_s < float("inf") else -1.0
+        how = f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}"
+        told = f"{then.workflow} {how} ({then.latency_s:.3g} s instead of {now.latency_s:.3g} s)"
+        if abs(change) >= SAME:
+            (slower if change > 0 else faster).append(told)
+    sizes = sum(share.slices() for share in others) - sum(share.slices() for share in shares)
+    if slower and not faster:
+        return "; ".join(slower)
+    if slower:
+        return f"{'; '.join(slower)}, for {'; '.join(faster)}: worse on the whole"
+    if faster:
+        return f"{'; '.join(faster)}: better, but not among what the search may choose"
+    if all(each.latency_s == float("inf") for each in other):
+        return "carries no more of the rates"
+    return f"no faster, with {sizes} slices more" if sizes > 0 else "no faster"
