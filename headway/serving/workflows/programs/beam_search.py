@@ -55,4 +55,3 @@ class BeamSearch:
             beams = [beam for beam in best for _ in range(self.branches)][: len(going)]
             if not beams:
                 break
-        return None

@@ -47,4 +47,3 @@ class Debate:
         for text, length in said:
             verdict = verdict.plus(text, length)
         yield CallModel(self.judge, verdict, context.length(80, 0.4, most=512))
-        return None

@@ -7,7 +7,7 @@ import random
 import zlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headway.serving.prefix import mix
 from headway.serving.workflows.programs.prompt import Prompt
@@ -40,7 +40,8 @@ class All:
 
 
 Step: TypeAlias = CallModel | Sleep | All
-Program: TypeAlias = Generator[Step, object, object]
+Program: TypeAlias = Generator[Step, object, Any]
+"""What it returns is its result where it is a part of an `All`; a program that returns nothing needs no `return`."""
 
 
 def text_of(name: str) -> int:

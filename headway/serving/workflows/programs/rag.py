@@ -48,7 +48,6 @@ class Rag:
         best = context.random.sample(found, self.kept)
         answer = context.prompt(("rag: answer from the passages", 150), *best).plus(question, tokens)
         yield CallModel(self.generator, answer, context.length(self.answer_tokens, 0.6, most=1024))
-        return None
 
     def _document(self, context: Context) -> int:
         """Zipf's law with exponent a below 1, by its inverse for a continuous rank: documents * u^(1 / (1 - a))."""

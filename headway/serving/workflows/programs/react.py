@@ -48,4 +48,3 @@ class React:
             if context.random.random() >= self.goes_on:
                 break
         yield CallModel(self.agent, prompt, context.length(60, 0.5, most=512))
-        return None
