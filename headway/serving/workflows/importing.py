@@ -12,7 +12,7 @@ from headway.decide.journal import parse_lines
 from headway.errors import UsageError
 from headway.serving.workflows.calls import Call
 from headway.serving.workflows.files import KIND, read_calls
-from headway.serving.workflows.otel import Imported, calls_of
+from headway.serving.workflows.otel import TWICE, Imported, calls_of
 from headway.serving.workflows.record import distinct, from_journal, left_out
 from headway.serving.workflows.spans import Span, read_spans
 
@@ -34,7 +34,7 @@ class Source:
 
 
 def import_calls(sources: Sequence[Source], *, kind_attribute: str = "") -> Imported:
-    """The calls in all files together, in order of their starts.
+    """The calls in all files together, in order of their starts; of one that several files have, one.
 
     Args:
         sources: the files; a trace's spans may be in several.
@@ -58,8 +58,11 @@ def import_calls(sources: Sequence[Source], *, kind_attribute: str = "") -> Impo
                 reasons.update(left_out(records))
     traced = calls_of(spans, kind_attribute=kind_attribute)
     reasons.update(traced.left_out)
-    together = sorted((*calls, *traced.calls), key=lambda call: (call.start_s, call.end_s))
-    return Imported(tuple(distinct(together)), reasons, traced.no_tokens)
+    together = dict.fromkeys(sorted((*calls, *traced.calls), key=lambda call: (call.start_s, call.end_s)))
+    reasons[TWICE] += len(calls) + len(traced.calls) - len(together)
+    return Imported(
+        tuple(distinct(together)), {why: count for why, count in reasons.items() if count}, traced.no_tokens
+    )
 
 
 def format_of(source: Source) -> Format:

@@ -40,6 +40,7 @@ INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.
 OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
 WORKFLOW = "headway.workflow"
 """The gateway's own spans have it, as `kind/run`."""
+TWICE = "that are there twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,14 @@ def calls_of(spans: Iterable[Span], *, kind_attribute: str = "") -> Imported:
 
     Args:
         spans: of whole traces, in any order; a trace's may come from several files.
-        kind_attribute: attribute that names the kind of workflow: of the call's span, of one above it, of the root or
-            of the resource; empty: `headway.workflow`, else the root's name.
+        kind_attribute: attribute that names the kind of workflow: of the call's span, of one above it, or of the
+            resource; empty: `headway.workflow`, else the root's name.
     """
     traces: dict[str, dict[str, Span]] = defaultdict(dict)
     left_out: Counter[str] = Counter()
     for span in spans:
         if span.id in traces[span.trace]:
-            left_out["that are there twice"] += _is_call(span)
+            left_out[TWICE] += _is_call(span)
         else:
             traces[span.trace][span.id] = span
     calls: list[Call] = []
@@ -171,7 +172,7 @@ def _above(span: Span, trace: Mapping[str, Span]) -> Iterator[Span]:
 
 def _workflow(span: Span, trace: Mapping[str, Span], root: Span | None, kind_attribute: str) -> tuple[str, str]:
     """(kind, run); the run is empty where the trace is it, the kind where nothing names it."""
-    line = [span, *_above(span, trace), *((root,) if root is not None else ())]
+    line = [span, *_above(span, trace)]
     if kind_attribute:
         found = _first(line, (kind_attribute,))
         if found is None:

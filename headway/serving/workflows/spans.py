@@ -145,7 +145,8 @@ def _seconds(value: object, name: str, path: str, where: str) -> float:
     found = _field(value, name)
     try:
         if isinstance(found, str | int) and not isinstance(found, bool):
-            return int(found) / 1e9
+            whole_s, rest_ns = divmod(int(found), 10**9)
+            return whole_s + rest_ns / 1e9  # as exact as a float of this size can be
     except (ValueError, OverflowError):
         pass
     raise UsageError(f"{path}.{name} is {_shown(found)}, not a number of nanoseconds", where=where, hint=HINT)
