@@ -25,7 +25,7 @@ from headway.serving.engine import hardware
 from headway.serving.engine.types import EngineProfile
 from headway.serving.workflows.calls import Call
 
-LOADS = (0.05, 0.3, 0.55, 0.75, 0.88, 0.96)
+LOADS = (0.05, 0.4, 0.7, 0.88, 0.96)
 """Where a curve is measured, as parts of its saturation (1): closer where it bends."""
 CALLS = 800
 """Calls that are measured for a point on a curve (count)."""

@@ -65,7 +65,14 @@ class Replay:
             rate: calls per second.
             spread: instances that share every burst; this is one of them.
         """
-        bursts = self._first(round(calls * (1 + WARM_UP)), spread)
+        arrivals = self.arrivals(round(calls * (1 + WARM_UP)), rate, spread=spread)
+        ends_s = run(engine, arrivals)
+        measured = arrivals[round(len(arrivals) * WARM_UP / (1 + WARM_UP)) :]
+        return [ends_s[job.id] - at_s for at_s, job in measured]
+
+    def arrivals(self, calls: int, rate: float, *, spread: int = 1) -> list[tuple[float, Job]]:
+        """When which call comes: so many at least, `rate` per second in the mean, all at 0 where that is infinite."""
+        bursts = self._first(calls, spread)
         gap_s = fmean(len(burst) for burst in bursts) / rate
         gaps = random.Random(self._seed)
         at_s = 0.0
@@ -73,16 +80,11 @@ class Replay:
         for burst in bursts:
             at_s += gaps.expovariate(1.0) * gap_s
             arrivals += [(at_s, job) for job in burst]
-        ends_s = run(engine, arrivals)
-        measured = arrivals[round(len(arrivals) * WARM_UP / (1 + WARM_UP)) :]
-        return [ends_s[job.id] - at_s for at_s, job in measured]
+        return arrivals
 
     def saturation(self, engine: EngineProfile, calls: int, *, spread: int = 1) -> float:
         """Calls per second while there are always some that wait: between the first and the last quarter of ends."""
-        bursts = self._first(2 * calls, spread)
-        ends_s = sorted(run(engine, [(0.0, job) for burst in bursts for job in burst]).values())
-        first, last = len(ends_s) // 4, 3 * len(ends_s) // 4
-        return (last - first) / (ends_s[last] - ends_s[first])
+        return throughput(run(engine, self.arrivals(2 * calls, float("inf"), spread=spread)).values())
 
     def _first(self, calls: int, spread: int) -> list[Burst]:
         """Bursts of so many calls at least, always the same ones."""
@@ -150,6 +152,15 @@ def run(engine: EngineProfile, arrivals: Sequence[tuple[float, Job]]) -> dict[st
             ends_s |= {token.id: due_s for token in core.end_steps(due_s) if token.last}
             core.begin_steps(due_s)
     return ends_s
+
+
+def throughput(ends_s: Iterable[float]) -> float:
+    """Calls per second between the first and the last quarter of their ends, or in all where these fall together."""
+    ordered = sorted(ends_s)
+    first, last = len(ordered) // 4, 3 * len(ordered) // 4
+    if ordered[last] > ordered[first]:
+        return (last - first) / (ordered[last] - ordered[first])
+    return len(ordered) / ordered[-1]
 
 
 def _bursts(calls: Sequence[Call], together_s: float) -> list[list[Call]]:
