@@ -122,8 +122,8 @@ class Replay:
                 sent += len(mine)
 
     def _renamed(self, blocks: Sequence[int], copy: int) -> tuple[int, ...]:
-        """Blocks that no other run has get names that no other copy of the run has."""
-        salt = mix(copy)
+        """Blocks that no other run has get names that no other copy of the run has, nor a replay of another seed."""
+        salt = mix(mix(self._seed) ^ copy)
         return tuple(block if block in self._shared else block ^ salt for block in blocks)
 
 
