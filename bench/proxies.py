@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -27,6 +28,8 @@ START_LIMIT_S = 120.0
 """litellm's proxy takes half a minute until it answers."""
 STOP_LIMIT_S = 10.0
 KEY = "sk-bench"
+PORTS = range(12_000, 32_000)
+"""Linux takes clients' ports from 32,768 on, and there are thousands of them here."""
 
 
 @dataclass(frozen=True)
@@ -146,20 +149,49 @@ PEERS: dict[str, tuple[Callable[[str, int, Sequence[int], Path], Proxy], str]] =
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 on which nobody listens now."""
+    """Ports of 127.0.0.1 on which nobody listens now, outside of those that the system gives to clients."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        found = []
-        for _ in range(count):
+        for port in random.sample(PORTS, len(PORTS)):
             held = stack.enter_context(socket.socket())
-            held.bind(("127.0.0.1", 0))
-            found.append(held.getsockname()[1])
+            with contextlib.suppress(OSError):
+                held.bind(("127.0.0.1", port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise HeadwayError(f"no {count} ports are free")
+
+
+def children() -> dict[int, list[int]]:
+    """All processes by their parents."""
+    found: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                after_name = (folder / "stat").read_text().rpartition(")")[2].split()
+                if after_name[0] != "Z":
+                    found.setdefault(int(after_name[1]), []).append(int(folder.name))
     return found
 
 
-class Running:
-    """A process and its children, in a session of their own, on one core."""
+def prioritize(pid: int, nice: int) -> None:
+    """Give a process's session this niceness among all sessions. OSError where that is not allowed.
 
-    def __init__(self, name: str, argv: Sequence[str], *, core: int, environment: dict[str, str], log: Path) -> None:
+    Linux weighs sessions before it looks at the niceness of their processes (`sched(7)`, autogroups), so that `nice`
+    alone changes nothing among what is started in sessions of its own.
+    """
+    file = Path(f"/proc/{pid}/autogroup")
+    if file.exists():
+        file.write_text(str(nice))
+    os.setpriority(os.PRIO_PROCESS, pid, nice)
+
+
+class Running:
+    """A process and its children, in a session of their own, on one core; `nice` is that of the session."""
+
+    def __init__(
+        self, name: str, argv: Sequence[str], *, core: int, environment: dict[str, str], log: Path, nice: int = 0
+    ) -> None:
         self.name, self.log = name, log
         with log.open("wb") as file:
             self.process = subprocess.Popen(
@@ -170,16 +202,15 @@ class Running:
                 start_new_session=True,
                 env={**os.environ, **environment},
             )
+        if nice:
+            prioritize(self.process.pid, nice)
 
     def pids(self) -> list[int]:
-        """All processes of its session."""
-        found = []
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                with contextlib.suppress(OSError):
-                    after_name = (folder / "stat").read_text().rpartition(")")[2].split()
-                    if int(after_name[3]) == self.process.pid:
-                        found.append(int(folder.name))
+        """It and all that it has started, whatever sessions these made for themselves."""
+        known = children()
+        found = [self.process.pid] if self.process.poll() is None else []
+        for pid in found:
+            found += known.get(pid, ())
         return found
 
     def cpu_s(self) -> float:
@@ -249,10 +280,10 @@ def wait_until_up(running: Running, port: int) -> None:
 
 
 @contextlib.contextmanager
-def started(proxy: Proxy, port: int, *, core: int, folder: Path) -> Iterator[Running]:
+def started(proxy: Proxy, port: int, *, core: int, folder: Path, nice: int = 0) -> Iterator[Running]:
     """The proxy, once it answers."""
     log = folder / f"{proxy.name.replace(' ', '-')}.log"
-    running = Running(proxy.name, proxy.argv, core=core, environment=proxy.environment, log=log)
+    running = Running(proxy.name, proxy.argv, core=core, environment=proxy.environment, log=log, nice=nice)
     try:
         wait_until_up(running, port)
         yield running

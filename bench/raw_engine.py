@@ -101,6 +101,8 @@ class Connection(asyncio.Protocol):
         if head.startswith(b"GET "):
             del self.received[: end + 4]
             self.transport.write(self.replica.asked(head.split(b" ", 2)[1]))
+            if b" HTTP/1.0\r\n" in head:
+                self.transport.close()
             return
         lower = head.lower()
         at = lower.find(b"content-length:")
