@@ -10,7 +10,7 @@ the median over rounds and their range.
 The second table is the most requests per second at which nothing fails and the added p99 of TTFT and of the whole
 answer stays below a limit, found by bisection. A rate fails when it does so twice.
 
-Other work on the machine disturbs this: start it on an idle one, or as root with `nice -n -10`.
+Other work on the machine disturbs this: start it on an idle one, or as root with `--nice -15`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -46,9 +47,13 @@ from bench.own_process import write
 from bench.proxies import KEY, PEERS, Proxy, Running, answers, command_of, free_ports, started, wait_until_up
 from headway.errors import HeadwayError, UsageError
 
-CASES = "50x2,100x2,200x2,400x2,50x32,10x256"
+CASES = "10x2,50x2,100x2,200x2,400x2,50x32,10x256"
 ENGINES = 4
 WARM_S = 2.0
+GIVE_UP = 0.9
+"""A target that answers less of the requests than this isn't asked for as much again, nor for more."""
+SETTLE_S = 60.0
+"""Until such a one answers again."""
 WAKE_S = 0.5
 """After a stopped proxy goes on, until it is asked: it reads its engines' load again, for one."""
 RATES_Hz = ladder(50, 1600, 1.15)
@@ -68,6 +73,14 @@ class Target:
             self.running.signal(signal.SIGCONT)
             time.sleep(WAKE_S)
 
+    def settle(self) -> None:
+        """Let it get over what was too much for it."""
+        self.wake()
+        until_s = time.monotonic() + SETTLE_S
+        while not answers(self.ports[0]) and time.monotonic() < until_s:
+            time.sleep(0.5)
+        self.sleep()
+
     def sleep(self) -> None:
         """Keep it from running."""
         if self.running is not None:
@@ -81,26 +94,33 @@ class Bench:
     time_s: float
     seed: int
     client_core: int
+    heard: Path
+    nice: int
     found: list[Measured] = field(default_factory=list)
 
     def measure(self, target: Target, case: Case, number: int, time_s: float) -> Measured:
         """Send the case's load to the target, once. HeadwayError when the client fails."""
         target.wake()
         cpu_s = target.running.cpu_s() if target.running is not None else 0.0
-        argv = ["taskset", "-c", str(self.client_core), sys.executable, "-m", "bench.raw_client"]
+        argv = [sys.executable, "-m", "bench.raw_client"]
         argv += [*map(str, target.ports), "--rate", str(case.rate_Hz), "--prompt-bytes", str(case.prompt_bytes)]
         argv += ["--time", str(time_s), "--warm", str(WARM_S), "--seed", str(self.seed + number), "--key", KEY]
+        argv += ["--out", str(self.heard)]
         limit_s = 60 + 5 * time_s
+        log = self.heard.with_suffix(".log")
+        client = Running("client", argv, core=self.client_core, environment={}, log=log, nice=self.nice)
         try:
-            client = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=limit_s)
+            code = client.process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise HeadwayError(f"{target.name}, {case.name}: the client didn't end within {limit_s:.0f} s") from None
-        if client.returncode:
-            raise HeadwayError(f"{target.name}, {case.name}: the client failed: {client.stderr.strip()[-300:]}")
+        finally:
+            client.stop()
+        if code:
+            raise HeadwayError(f"{target.name}, {case.name}: the client failed: {client.ended()}")
         cpu_s = target.running.cpu_s() - cpu_s if target.running is not None else 0.0
         rss_MB = target.running.rss_MB() if target.running is not None else 0.0
         target.sleep()
-        heard = json.loads(client.stdout)
+        heard = json.loads(self.heard.read_text())
         errors = sorted(heard["errors"].items(), key=lambda pair: -pair[1])
         return Measured(
             target=target.name,
@@ -122,11 +142,17 @@ class Bench:
 
     def compare(self, targets: Sequence[Target], cases: Sequence[Case], rounds: int) -> None:
         """All targets in all cases, in turn."""
+        lost_Hz: dict[tuple[str, int], float] = {}
         for number in range(rounds):
             for case in cases:
                 for target in targets if number % 2 == 0 else targets[::-1]:
+                    if case.rate_Hz >= lost_Hz.get((target.name, case.prompt_bytes), math.inf):
+                        continue
                     told = self.measure(target, case, number, self.time_s)
                     self.found.append(told)
+                    if told.done < GIVE_UP * told.sent:
+                        lost_Hz[target.name, case.prompt_bytes] = case.rate_Hz
+                        target.settle()
                     say(
                         f"round {number}, {case.name}, {target.name}: TTFT p50 {1e3 * told.ttft_p50_s:.2f} "
                         f"p99 {1e3 * told.ttft_p99_s:.2f} ms, {told.done} of {told.sent} {told.errors}"
@@ -209,11 +235,11 @@ def proxies(
 
 
 @contextlib.contextmanager
-def engines_on(core: int, folder: Path) -> Iterator[list[int]]:
+def engines_on(core: int, folder: Path, nice: int) -> Iterator[list[int]]:
     """Ports of the cheap engines."""
     ports = free_ports(ENGINES)
     argv = (sys.executable, "-m", "bench.raw_engine", *map(str, ports))
-    running = Running("engines", argv, core=core, environment={}, log=folder / "engines.log")
+    running = Running("engines", argv, core=core, environment={}, log=folder / "engines.log", nice=nice)
     try:
         wait_until_up(running, ports[0])
         yield ports
@@ -228,15 +254,15 @@ def run(options: argparse.Namespace) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise UsageError("this needs two cores: one for the proxy, one for client and engines")
-    bench = Bench(options.time, options.seed, cores[1])
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        engines = stack.enter_context(engines_on(cores[1], folder))
+        bench = Bench(options.time, options.seed, cores[1], folder / "heard.json", options.nice)
+        engines = stack.enter_context(engines_on(cores[1], folder, options.nice))
         known, missing = proxies(options, engines, folder)
         targets = [Target(DIRECT, list(engines))]
         for proxy, port in known:
             try:
-                running = stack.enter_context(started(proxy, port, core=cores[0], folder=folder))
+                running = stack.enter_context(started(proxy, port, core=cores[0], folder=folder, nice=options.nice))
             except HeadwayError as error:
                 missing.append(f"{proxy.name} is left out: {error}")
                 continue
@@ -269,6 +295,7 @@ def main() -> None:
     parser.add_argument("--peak-time", type=float, default=5.0, help="the same of each step of the search; 0: none")
     parser.add_argument("--limit-ms", type=float, default=5.0, help="added p99 at which a rate no longer holds")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nice", type=int, default=0, help="niceness of all that is started; below 0 needs root")
     parser.add_argument("--only", default="", help="some targets beside the direct one: nginx,headway,litellm")
     for name, (_, command) in PEERS.items():
         parser.add_argument(f"--{name}", metavar="COMMAND", help=f"default: {command} on PATH")

@@ -1,8 +1,8 @@
 """A cheap open-loop client for measuring proxies; `python -m bench.raw_client --help`.
 
 It sends the same streamed chat completions, at the same times, to whatever it is pointed at: arrivals are Poisson, and
-times and prompts come from the seed. Connections are kept and taken up again, the last used first. What it prints, as
-one line of JSON, is `Heard`.
+times and prompts come from the seed. Connections are kept and taken up again, the last used first. What it
+writes is `Heard`, as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import cast
 
 import uvloop
@@ -244,9 +245,10 @@ async def run(load: Load, ports: Sequence[int], key: str, wait_s: float) -> Hear
 
 
 def main() -> None:
-    """Send and print."""
+    """Send and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ports", type=int, nargs="+", metavar="PORT", help="of 127.0.0.1, taken in turn")
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rate", type=float, required=True, help="requests per second")
     parser.add_argument("--warm", type=float, default=2.0, help="seconds that are not counted")
     parser.add_argument("--time", type=float, default=10.0, help="seconds that are")
@@ -257,7 +259,8 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to wait for the last answers")
     options = parser.parse_args()
     load = Load(options.rate, options.warm, options.time, options.prompt_bytes, options.chunks, options.seed)
-    print(json.dumps(asdict(uvloop.run(run(load, options.ports, options.key, options.wait)))))
+    heard = uvloop.run(run(load, options.ports, options.key, options.wait))
+    options.out.write_text(json.dumps(asdict(heard)))
 
 
 if __name__ == "__main__":
