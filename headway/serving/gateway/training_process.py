@@ -2,8 +2,10 @@
 
 The process is started at the first round and kept for the next ones. A thread here hands it the job and waits for the
 answer, so that neither is on the event loop. When the process dies or takes too long that round is lost, `poll` says
-so, and the next round starts another process. It runs at low priority, with one BLAS thread, in a session of its own,
-so that a terminal's interrupt reaches only the gateway. It ends with the gateway, however that ends: its input closes.
+so, and the next round starts another process. It runs at low priority, with one BLAS thread, in a process group of its
+own, so that a terminal's interrupt reaches only the gateway; not in a session of its own, since Linux weighs sessions
+against each other before it looks at niceness (sched(7), autogroups). It ends with the gateway, however that ends: its
+input closes.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ class TrainingProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **_ONE_THREAD},
-            start_new_session=True,
+            process_group=0,
         )
         return self._process
 
@@ -183,6 +185,8 @@ def _answer(job: Job, path: Path | None) -> Result | str:
 def main() -> None:
     """Serve on the standard streams; what anything prints goes to the error stream, not between the answers."""
     with contextlib.suppress(OSError):
+        if sys.platform == "linux":  # a gateway may have been given a real-time policy, which children inherit
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         os.nice(_NICENESS)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
