@@ -28,6 +28,7 @@ VERBS = {
     "engine": "headway.cli.engine:engine",
     "gateway": "headway.cli.gateway:gateway",
     "loadgen": "headway.cli.loadgen:loadgen",
+    "profile": "headway.cli.profile:profile",
     "doctor": "headway.cli.doctor:doctor",
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""

@@ -1,0 +1,253 @@
+"""`headway profile`: how long models' calls take on parts of GPUs, against how many come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from yarl import URL
+
+from headway.cli.called import read_all_calls, read_text
+from headway.cli.tables import plain_table, print_table
+from headway.cluster.units import parse_time
+from headway.errors import UsageError
+from headway.serving.allocation.engine_profile import all_shapes
+from headway.serving.allocation.files import read_profiles, write_profiles
+from headway.serving.allocation.types import ModelProfile, Shape
+from headway.serving.engine import hardware
+from headway.serving.loadgen.ask import ENDPOINTS, Ask
+from headway.serving.loadgen.client import Limits, base_url
+from headway.serving.profiling.cache import cached_profile, default_folder
+from headway.serving.profiling.table import read_table
+from headway.serving.workflows.calls import Call
+
+PLAIN_WIDTH = 120
+SOURCES = ("engine-model",)
+LIVE = "live: "  # what the source of a measured profile begins with
+_ENGINE = re.compile(r"(\d+)x(\d+)=(.+)")
+_ENGINE_MODEL_ONLY = ("device", "engine_model", "domain_gpus", "cache", "no_cache")
+_LIVE_ONLY = ("served_model_name", "endpoint", "ignore_eos", "point", "spread", "limit")
+
+
+def profile(
+    context: typer.Context,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file of profiles to write or add to.")] = Path(
+        "profiles.yaml"
+    ),
+    calls: Annotated[
+        list[Path] | None, typer.Option(help="Recorded calls: from `headway trace import`, or a gateway's journal.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Whose calls; repeatable. [default: all in the calls]")
+    ] = None,
+    slices: Annotated[int, typer.Option(help="Parts into which a GPU may be divided.")] = 10,
+    source: Annotated[str, typer.Option("--from", help=f"Without engines: {', '.join(SOURCES)}.")] = "",
+    device: Annotated[
+        str, typer.Option(help=f"With --from engine-model: the GPU: {', '.join(hardware.DEVICES)}.")
+    ] = "",
+    engine_model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=MODEL", help="What the engine model knows a model as, where that differs."),
+    ] = None,
+    domain_gpus: Annotated[
+        int, typer.Option(help="GPUs that are joined by a fast interconnect: the most for one instance.")
+    ] = 8,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where profiles are kept. [default: ~/.cache/headway/profiles]")
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Make them anew, and keep nothing.")] = False,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TPxSLICES=URL",
+            help="A live engine: 1x5=http://host:8000 has half of a GPU that has 10 slices; repeatable.",
+        ),
+    ] = None,
+    served_model_name: Annotated[
+        str, typer.Option(help="The model's name on the live engines, where that differs.")
+    ] = "",
+    endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Ask vLLM or SGLang for all output tokens.")] = False,
+    point: Annotated[str, typer.Option(metavar="TIME", help="How long a rate is held.")] = "30s",
+    spread: Annotated[int, typer.Option(help="Instances that will share what comes at one instant.")] = 1,
+    limit: Annotated[str, typer.Option(metavar="TIME", help="For a whole answer.")] = "10min",
+    import_: Annotated[
+        Path | None, typer.Option("--import", metavar="FILE.csv", help="A table of curves instead; see docs/plan.md.")
+    ] = None,
+) -> None:
+    """Make latency curves of models: from the engine model, from live engines, or from a table."""
+    ways = [bool(source), bool(engine), import_ is not None]
+    if sum(ways) != 1:
+        raise UsageError(
+            "say where the curves come from: one of --from engine-model, --engine SHAPE=URL and --import FILE.csv"
+        )
+    if slices < 1:
+        raise UsageError(f"a GPU in {slices} parts is none", where="--slices")
+    if not source:
+        _refuse(context, _ENGINE_MODEL_ONLY, "goes with --from engine-model")
+    if not engine:
+        _refuse(context, _LIVE_ONLY, "goes with --engine")
+    if import_ is not None:
+        made = list(read_table(read_text(import_).splitlines(), where=str(import_)).values())
+        made = [each for each in made if not model or each.model in model]
+    else:
+        if not calls:
+            raise UsageError("are needed to replay", where="--calls", hint="headway trace import makes them")
+        recorded = read_all_calls(calls)
+        models = model or sorted({call.model for call in recorded})
+        if engine:
+            made = [
+                _live(recorded, models, engine, slices, served_model_name, endpoint, ignore_eos, point, spread, limit)
+            ]
+        else:
+            made = _from_engine_model(
+                recorded,
+                models,
+                source,
+                device,
+                engine_model or [],
+                slices,
+                domain_gpus,
+                None if no_cache else cache or default_folder(),
+            )
+    _save(output, made, slices)
+    _print_table(made, slices)
+    print(f"wrote {output}: profiles of {', '.join(each.model for each in made)}")
+
+
+def _from_engine_model(
+    calls: Sequence[Call],
+    models: Sequence[str],
+    source: str,
+    device: str,
+    names: Sequence[str],
+    slices: int,
+    domain_gpus: int,
+    cache: Path | None,
+) -> list[ModelProfile]:
+    if source not in SOURCES:
+        raise UsageError(f"{source!r} is none of {', '.join(SOURCES)}", where="--from")
+    if not device:
+        raise UsageError("is needed", where="--device", hint=f"known: {', '.join(hardware.DEVICES)}")
+    known = {}
+    for text in names:
+        name, equals, known_as = text.partition("=")
+        if not equals or name not in models:
+            raise UsageError(f"{text!r} names none of {', '.join(models)}", where="--engine-model", hint="NAME=MODEL")
+        known[name] = known_as
+    shapes = all_shapes(slices, domain_gpus)
+    return [
+        cached_profile(cache, name, device, calls, shapes, slices, engine_model=known.get(name, "")) for name in models
+    ]
+
+
+def _live(
+    calls: Sequence[Call],
+    models: Sequence[str],
+    engines: Sequence[str],
+    slices: int,
+    served: str,
+    endpoint: str,
+    ignore_eos: bool,
+    point: str,
+    spread: int,
+    limit: str,
+) -> ModelProfile:
+    try:
+        from headway.serving.loadgen.run import in_loop
+        from headway.serving.profiling.live import Sweep, live_profile
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is not installed", hint="pip install 'headway[serving]'") from error
+    if len(models) != 1:
+        raise UsageError(
+            f"engines serve one model, and the calls are to {', '.join(models)}", where="--engine", hint="add --model"
+        )
+    if endpoint not in ENDPOINTS:
+        raise UsageError(f"unknown endpoint {endpoint!r}", where="--endpoint", hint=", ".join(ENDPOINTS))
+    if spread < 1:
+        raise UsageError(f"{spread} instances are none", where="--spread")
+    (model,) = models
+    if not any(call.model == model for call in calls):
+        raise UsageError(f"no call to {model} was recorded", where="--model")
+    urls = _engines(engines, slices)
+    limits = Limits(total_s=parse_time(limit, where="--limit"))
+    sweep = Sweep(point_s=parse_time(point, where="--point"), spread=spread, limits=limits)
+    ask = Ask(model=served or model, endpoint=endpoint, ignore_eos=ignore_eos)
+    return in_loop(lambda: live_profile(model, calls, urls, sweep, ask=ask, told=lambda line: print(line, flush=True)))
+
+
+def _engines(texts: Sequence[str], slices: int) -> dict[Shape, URL]:
+    engines: dict[Shape, URL] = {}
+    for text in texts:
+        match = _ENGINE.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text!r} is no engine", where="--engine", hint="write for example 1x5=http://host:8000")
+        shape = Shape(int(match[1]), int(match[2]))
+        if (
+            shape.tensor_parallel < 1
+            or not 1 <= shape.slices <= slices
+            or (shape.tensor_parallel > 1 and shape.slices < slices)
+        ):
+            raise UsageError(f"{match[1]}x{match[2]} is no shape where a GPU has {slices} slices", where="--engine")
+        if shape in engines:
+            raise UsageError(f"two engines are {match[1]}x{match[2]}", where="--engine")
+        engines[shape] = base_url(match[3], where="--engine")
+    return engines
+
+
+def _save(path: Path, made: Sequence[ModelProfile], slices: int) -> None:
+    """Profiles of other models in the file stay, and curves of live engines beside those of others."""
+    kept: dict[str, ModelProfile] = {}
+    if path.exists():
+        old_slices, kept = read_profiles(path)
+        if old_slices != slices:
+            raise UsageError(
+                f"has {old_slices} slices for a GPU, not {slices}",
+                where=str(path),
+                hint="another --output, or --slices",
+            )
+    for each in made:
+        old = kept.get(each.model)
+        if old is not None and old.source.startswith(LIVE) and each.source.startswith(LIVE):
+            sources = f"{old.source}, {each.source.removeprefix(LIVE)}"
+            each = replace(each, curves={**old.curves, **each.curves}, source=sources)
+        kept[each.model] = each
+    write_profiles(path, list(kept.values()), slices_per_gpu=slices)
+
+
+def _print_table(profiles: Sequence[ModelProfile], slices: int) -> None:
+    table = plain_table()
+    for name in ("model", "GPUs"):
+        table.add_column(name, no_wrap=True)
+    for name in ("calls/s at most", "latency when idle", "half loaded", "p99 there"):
+        table.add_column(name, justify="right")
+    for profile in profiles:
+        for shape, curve in sorted(profile.curves.items()):
+            half = min(range(len(curve.rates)), key=lambda at: abs(curve.rates[at] - curve.saturation / 2))
+            table.add_row(
+                profile.model,
+                words(shape, slices),
+                f"{curve.saturation:.3g}",
+                f"{curve.latencies_s[0]:.3g} s",
+                f"{curve.latency_s(curve.saturation / 2):.3g} s",
+                f"{curve.p99_s[half]:.3g} s",
+            )
+    print_table(table, plain_width=PLAIN_WIDTH)
+
+
+def words(shape: Shape, slices: int) -> str:
+    """A shape for people: "0.3", "1", "2 (TP)"."""
+    if shape.tensor_parallel > 1:
+        return f"{shape.tensor_parallel} (TP)"
+    return f"{shape.slices / slices:g}"
+
+
+def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
+    for name in names:
+        given = context.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE":
+            raise UsageError(why, where=f"--{name.replace('_', '-')}")

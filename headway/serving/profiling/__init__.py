@@ -1,0 +1,1 @@
+"""Latency curves of models: measured on live engines, made from the engine model, or read from a table."""
