@@ -192,6 +192,7 @@ class Router:
         request_id: str,
         now_s: float,
         *,
+        input_tokens: int | None = None,
         output_tokens: int | None = None,
         cached_tokens: int | None = None,
         end: End = End.DONE,
@@ -202,6 +203,7 @@ class Router:
 
         Args:
             request_id, now_s: which, and when.
+            input_tokens: the prompt's, as the engine counted them, for the journal; None where it didn't say.
             output_tokens: its answer's tokens; None: as many as `progress` said.
             cached_tokens: prompt tokens that the engine found in its cache; None where it didn't say.
             end: FAILED counts against the replica; an answer that only says the request was wrong is DONE.
@@ -214,7 +216,10 @@ class Router:
         if output_tokens is not None:
             flight.attempt.output_tokens = output_tokens
         outcome = self._end(flight, now_s, end, cached_tokens, why) if flight.live else None
-        self._write(self._record(flight, now_s, end=end.value, status=status, cached_tokens=cached_tokens))
+        record = self._record(
+            flight, now_s, end=end.value, status=status, input_tokens=input_tokens, cached_tokens=cached_tokens
+        )
+        self._write(record)
         self._drain()
         return outcome
 
@@ -314,6 +319,7 @@ class Router:
         *,
         end: Literal["done", "cancelled", "failed", "refused"],
         status: int,
+        input_tokens: int | None = None,
         cached_tokens: int | None = None,
         reason: str | None = None,
     ) -> RequestRecord:
@@ -329,7 +335,7 @@ class Router:
             policy=self.policy.name,
             by=choice.by,
             reason=choice.reason if reason is None else reason,
-            input_tokens=request.input_tokens,
+            input_tokens=request.input_tokens if input_tokens is None else input_tokens,
             hit_tokens=attempt.hit_tokens,
             cached_tokens=cached_tokens,
             output_tokens=attempt.output_tokens,

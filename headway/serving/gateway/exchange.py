@@ -94,6 +94,7 @@ class Exchange:
         self.router.finished(
             request.id,
             self.clock.now_s(),
+            input_tokens=usage.prompt_tokens,
             output_tokens=output,
             cached_tokens=usage.cached_tokens,
             end=end,

@@ -19,8 +19,8 @@ _ERROR = 400
 def from_journal(records: Iterable[Record]) -> list[Call]:
     """The calls of workflows in a journal, in the order in which they ended.
 
-    The run is what follows the first "/" of the record's workflow, else its session. Blocks that come without their
-    size (journals of before it was recorded) get the one that fits the call's own length.
+    The run is what follows the first "/" of the record's workflow, else its session. Blocks get the size that was
+    recorded, or, where the engine counted the prompt's tokens and came to others than the gateway, one that fits these.
     """
     calls = [_call(record) for record in records if isinstance(record, RequestRecord) and not _why_not(record)]
     return distinct(calls)
@@ -85,10 +85,18 @@ def _why_not(record: RequestRecord) -> str:
     return ""
 
 
+def _block_tokens(record: RequestRecord) -> int:
+    """The recorded size of a block where so many blocks fit the prompt, whose length the engine may have corrected."""
+    count, tokens, size = len(record.prefix_blocks), record.input_tokens, record.block_tokens
+    if size and (count - 1) * size < tokens <= count * size:
+        return size
+    return max(1, -(-tokens // count))
+
+
 def _call(record: RequestRecord) -> Call:
     kind, run = named(record.workflow)
     blocks = tuple(record.prefix_blocks)
-    block_tokens = record.block_tokens or -(-record.input_tokens // len(blocks)) if blocks else 0
+    block_tokens = _block_tokens(record) if blocks else 0
     return Call(
         workflow=kind,
         run=run or record.session,

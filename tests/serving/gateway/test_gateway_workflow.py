@@ -18,7 +18,7 @@ from tests.fakes.scripted_engine import scripted, whole
 
 CHAT = "/v1/chat/completions"
 BODY = '{"model":"test-model","messages":[{"role":"user","content":"hi"}]}'
-ANSWER = whole(b'{"usage":{"prompt_tokens":1,"completion_tokens":1}}')
+ANSWER = whole(b'{"usage":{"prompt_tokens":777,"completion_tokens":2}}')
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 KEYS = [
@@ -77,7 +77,9 @@ def test_the_journal_has_the_workflow_however_it_is_named_and_the_engine_sees_a_
                 assert f"Authorization: {key}\r\n" in head, name
 
     asyncio.run(run())
-    found = {r.request: r.workflow for r in read_journal(path).records if isinstance(r, RequestRecord)}
+    records = [r for r in read_journal(path).records if isinstance(r, RequestRecord)]
+    assert {(r.input_tokens, r.output_tokens) for r in records} == {(777, 2)}  # as the engine counted them
+    found = {r.request: r.workflow for r in records}
     assert {name: found[str(n)] for n, (name, *_) in enumerate(CALLS)} == {name: w for name, _, _, w in CALLS}
 
 

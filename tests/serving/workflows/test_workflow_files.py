@@ -114,7 +114,7 @@ def test_a_journal_gives_the_calls_that_name_a_run_and_were_answered() -> None:
         request(1, "beam/1", request="r0"),  # the client names all its requests alike
         request(2, "beam", session="s7"),
         request(3, "rag/x/y", prefix_blocks=[5, 6, 7], block_tokens=40),
-        request(4, "rag/2", prefix_blocks=[5, 6, 7]),
+        request(4, "rag/2", prefix_blocks=[5, 6, 7], block_tokens=64),  # the engine counted fewer tokens
         request(5, ""),
         request(6, "beam"),
         request(7, "beam/1", end="failed", status=502),
