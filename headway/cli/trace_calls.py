@@ -11,14 +11,16 @@ from typing import Annotated
 
 import typer
 
+from headway.cli.called import read_all_calls, read_text
 from headway.cli.journals import write_text
 from headway.cli.tables import plain_table, print_table
 from headway.errors import UsageError
 from headway.report.words import counted
 from headway.report.workflow_trace import workflow_trace_json
+from headway.serving.allocation.files import write_aggregates
 from headway.serving.workflows.aggregate import aggregate
 from headway.serving.workflows.aggregate_types import Aggregate
-from headway.serving.workflows.files import read_calls, write_calls
+from headway.serving.workflows.files import write_calls
 from headway.serving.workflows.importing import Source, import_calls
 from headway.serving.workflows.record import by_workflow, runs_of
 
@@ -41,9 +43,9 @@ def import_(
     ] = "",
 ) -> None:
     """Take the calls of workflows from journals or spans; a file's kind is told by what is in it."""
-    found = import_calls([Source(str(path), _text(path)) for path in files], kind_attribute=kind)
+    found = import_calls([Source(str(path), read_text(path)) for path in files], kind_attribute=kind)
     for why, count in sorted(found.left_out.items(), key=lambda item: (-item[1], item[0])):
-        print(f"left out: {counted(count, 'call')} {why}", file=sys.stderr)
+        print(f"left out: {counted(count, 'call')} ({why})", file=sys.stderr)
     if found.no_tokens:
         print(f"{counted(found.no_tokens, 'call')} without token counts: taken as 0", file=sys.stderr)
     if not found.calls:
@@ -59,26 +61,33 @@ def import_(
 
 
 def calls(
-    files: Annotated[list[Path], typer.Argument(help="Files of calls, from `headway trace import`.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Recorded calls: from `headway trace import`, or what that takes.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the runs as a trace for Perfetto, too.")
     ] = None,
+    aggregates: Annotated[
+        Path | None,
+        typer.Option(help="Write the figures as a file for `headway plan`, too; YAML, or JSON by its name."),
+    ] = None,
 ) -> None:
     """Say what each kind of workflow is on average: which models it calls, how often, and how much of its time."""
-    runs = runs_of(call for path in files for call in read_calls(_text(path).split("\n"), where=str(path)))
-    if not runs:
-        raise UsageError("holds no call", where=", ".join(map(str, files)))
-    aggregates = [aggregate(own) for own in by_workflow(runs).values()]
+    runs = runs_of(read_all_calls(files))
+    found = [aggregate(own) for own in by_workflow(runs).values()]
     if output is not None:
         write_text(output, workflow_trace_json(runs))
+    if aggregates is not None:
+        write_aggregates(aggregates, found)
     if as_json:
-        told = [{**asdict(each), "overlap_s": each.overlap_s} for each in aggregates]
+        told = [{**asdict(each), "overlap_s": each.overlap_s} for each in found]
         print(json.dumps({"workflows": told}, indent=1))
-    else:
-        _print_tables(aggregates)
-        if output is not None:
-            print(f"wrote {output}")
+        return
+    _print_tables(found)
+    for path in (output, aggregates):
+        if path is not None:
+            print(f"wrote {path}")
 
 
 def _print_tables(aggregates: Sequence[Aggregate]) -> None:
@@ -106,12 +115,3 @@ def _print_tables(aggregates: Sequence[Aggregate]) -> None:
                 f"{use.output_tokens:.0f}",
             )
         print_table(table, plain_width=PLAIN_WIDTH)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read it: {error.strerror}", where=str(path)) from None
-    except UnicodeDecodeError:
-        raise UsageError("is not text", where=str(path)) from None

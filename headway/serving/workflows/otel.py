@@ -40,7 +40,7 @@ INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.
 OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
 WORKFLOW = "headway.workflow"
 """The gateway's own spans have it, as `kind/run`."""
-TWICE = "that are there twice"
+TWICE = "there already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ def _calls_of_trace(trace: Mapping[str, Span], kind_attribute: str) -> Imported:
 
 def _why_not(span: Span, model: Value | None, kind: str, kind_attribute: str) -> str:
     if span.failed:
-        return "that failed"
+        return "failed"
     if span.end_s <= span.start_s:
-        return "that took no time"
+        return "took no time"
     if not isinstance(model, str) or not model:
         return "without a model's name"
     if not kind:

@@ -79,9 +79,9 @@ def _why_not(record: RequestRecord) -> str:
     if not run and not record.session:
         return "of a workflow but of no run"
     if record.end != "done" or record.status >= _ERROR:
-        return "that failed or were broken off"
+        return "failed or broken off"
     if record.e2e_s <= 0:
-        return "that took no time"
+        return "took no time"
     return ""
 
 
