@@ -13,6 +13,7 @@ from yarl import URL
 from headway.decide.journal import RequestRecord
 from headway.decide.journal_file import read_journal
 from headway.serving.gateway.workflow import with_run
+from headway.serving.workflows.record import from_journal
 from tests.fakes.gateway import gateway
 from tests.fakes.scripted_engine import scripted, whole
 
@@ -61,7 +62,12 @@ def test_the_journal_has_the_workflow_however_it_is_named_and_the_engine_sees_a_
     async def run() -> None:
         async with (
             scripted(ANSWER) as engine,
-            gateway([engine.url], keys=KEYS, journal={"path": str(path)}, pool={"authorization": "forward"}) as running,
+            gateway(
+                [engine.url],
+                keys=KEYS,
+                journal={"path": str(path), "prefix_blocks": True},
+                pool={"authorization": "forward"},
+            ) as running,
             aiohttp.ClientSession() as session,
         ):
             for number, (name, where, headers, _) in enumerate(CALLS):
@@ -80,6 +86,9 @@ def test_the_journal_has_the_workflow_however_it_is_named_and_the_engine_sees_a_
     records = [r for r in read_journal(path).records if isinstance(r, RequestRecord)]
     assert {(r.input_tokens, r.output_tokens) for r in records} == {(777, 2)}  # as the engine counted them
     found = {r.request: r.workflow for r in records}
+    calls = from_journal(records)
+    assert len(calls) == sum("/" in workflow for workflow in found.values())
+    assert all(len(call.blocks) * call.block_tokens >= call.input_tokens for call in calls)
     assert {name: found[str(n)] for n, (name, *_) in enumerate(CALLS)} == {name: w for name, _, _, w in CALLS}
 
 

@@ -265,7 +265,7 @@ def test_calls_that_were_exported_are_imported_again(calls: list[Call]) -> None:
 
 def test_what_the_opentelemetry_sdk_records_is_read() -> None:
     encoder = pytest.importorskip("opentelemetry.exporter.otlp.proto.common.trace_encoder")
-    from google.protobuf.json_format import MessageToJson
+    to_json = pytest.importorskip("google.protobuf.json_format").MessageToJson
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -279,12 +279,12 @@ def test_what_the_opentelemetry_sdk_records_is_read() -> None:
         with tracer.start_as_current_span("answer", attributes={"question": question}):
             for _ in range(3):
                 with (
-                    tracer.start_as_current_span("chat m", attributes=CHAT | USED),
+                    tracer.start_as_current_span("chat m", attributes={**CHAT, **USED}),
                     tracer.start_as_current_span("POST", attributes={"http.request.method": "POST"}),
                     tracer.start_as_current_span("gateway", attributes=CHAT),
                 ):
                     pass
-    text = MessageToJson(encoder.encode_spans(kept.get_finished_spans()))
+    text = to_json(encoder.encode_spans(kept.get_finished_spans()))
     provider.shutdown()
     found = import_calls([Source("f", text)])
     assert [(c.workflow, c.model, c.input_tokens, c.output_tokens) for c in found.calls] == [
