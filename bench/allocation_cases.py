@@ -53,17 +53,17 @@ def case(
         for number in range(workflows)
     ]
     if workflows > 1:  # so that each takes a comparable part of the GPUs
-        alone = [_most(predictor, [demand], there) for demand in demands]
+        alone = [most_common_rates(predictor, [demand], there) for demand in demands]
         demands = [
             replace(demand, rate=most * rng.uniform(0.3, 1.0)) for demand, most in zip(demands, alone, strict=True)
         ]
     loaded = rng.uniform(0.25, 1.1) if load is None else load
-    most = _most(predictor, demands, there)
+    most = most_common_rates(predictor, demands, there)
     demands = [replace(demand, rate=demand.rate * most * loaded) for demand in demands]
     return Case(tuple(demands), predictor, there, loaded)
 
 
-def _most(predictor: Predictor, demands: Sequence[Demand], there: Room) -> float:
+def most_common_rates(predictor: Predictor, demands: Sequence[Demand], there: Room) -> float:
     """How many times the demands' rates can be carried at most."""
     many = [replace(demand, rate=demand.rate * 1e6) for demand in demands]
     return explore(many, predictor, there).fraction * 1e6

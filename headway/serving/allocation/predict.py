@@ -22,6 +22,7 @@ of the runs that were profiled, that p changes as queues grow, that a model in t
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -219,11 +220,15 @@ class Predictor:
         instances: Sequence[Instance],
         interference: Interference,
     ) -> dict[str, float]:
-        """Mean slowdown of each model's instances by those that share their GPU, as busy as these are alone."""
-        busy = {
-            model: min(1.0, calls / (shares[model].replicas * self._curve(shares[model]).saturation))
-            for model, calls in load.items()
-        }
+        """Mean slowdown of each model's instances by those that share their GPU, as busy as these are alone.
+
+        An instance that batches is busy while it has any call: with N in flight in the mean (rate times latency) and
+        calls that come at random, 1 - exp(-N) of the time.
+        """
+        busy = {}
+        for model, calls in load.items():
+            rate = calls / shares[model].replicas
+            busy[model] = 1.0 - math.exp(-rate * self._curve(shares[model]).latency_s(rate)) if rate else 0.0
         on_gpu: dict[tuple[str, int], list[Instance]] = {}
         for instance in instances:
             for gpu in instance.gpus:

@@ -117,8 +117,9 @@ def test_parts_of_a_gpu_reckon_with_busy_neighbours_until_they_are_known() -> No
 
     assert unplaced.latency_s == pytest.approx(2 * 1.3)
     assert alone.latency_s == pytest.approx(2.0)
-    assert beside.latency_s == pytest.approx(2 * (1 + 0.4 * 0.25 * 0.5))  # a quarter of the GPU, half of the time
-    assert beside.throughput == pytest.approx(2.0 / 1.05)
+    slow = 1 + 0.4 * 0.25 * (1 - math.exp(-1))  # a quarter of the GPU, with one call in flight in the mean
+    assert beside.latency_s == pytest.approx(2 * slow)
+    assert beside.throughput == pytest.approx(2.0 / slow)
 
 
 def test_curves_for_calls_that_come_together_hold_for_so_many_replicas() -> None:

@@ -1,0 +1,156 @@
+"""What files of aggregates, profiles, plans and nodes look like: their fields and what must hold of them. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Endless = Annotated[float, Field(ge=0)]
+
+
+class Part(BaseModel):
+    """Unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Use(Part):
+    model: str
+    calls: NotNegative
+    concurrency: Positive
+    busy_s: NotNegative
+    share: NotNegative
+    share_cv: NotNegative
+    input_tokens: NotNegative
+    output_tokens: NotNegative
+
+
+class _Aggregate(Part):
+    workflow: str
+    runs: Count
+    latency_s: NotNegative
+    latency_cv: NotNegative
+    other_s: NotNegative
+    uses: list[_Use]
+
+
+class Aggregates(Part):
+    """A file of workflows on average."""
+
+    kind: Literal["headway-aggregates"]
+    version: Literal[1]
+    aggregates: list[_Aggregate]
+
+
+class _Curve(Part):
+    tensor_parallel: Count
+    slices: Count
+    spread: Count = 1
+    saturation: Positive
+    rates: list[NotNegative] = Field(min_length=1)
+    latencies_s: list[Positive] = Field(min_length=1)
+    p99_s: list[Positive] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> _Curve:
+        if not len(self.rates) == len(self.latencies_s) == len(self.p99_s):
+            raise ValueError("rates, latencies_s and p99_s have different lengths")
+        if any(a >= b for a, b in itertools.pairwise(self.rates)):
+            raise ValueError("rates do not rise")
+        if self.saturation <= self.rates[-1]:
+            raise ValueError("saturation is not above the last of the rates")
+        return self
+
+
+class _Profile(Part):
+    model: str
+    source: str
+    memory_bytes: dict[int, int]
+    curves: list[_Curve]
+
+
+class Profiles(Part):
+    """A file of models' profiles."""
+
+    kind: Literal["headway-profiles"]
+    version: Literal[1]
+    slices_per_gpu: Count
+    profiles: list[_Profile]
+
+
+class _Share(Part):
+    model: str
+    tensor_parallel: Count
+    slices: Count
+    replicas: Count
+
+
+class _Instance(Part):
+    model: str
+    number: Annotated[int, Field(ge=0)]
+    tensor_parallel: Count
+    slices: Count
+    node: str
+    gpus: list[Annotated[int, Field(ge=0)]]
+
+
+class _Forecast(Part):
+    workflow: str
+    rate: Positive
+    latency_s: Endless
+    throughput: Endless
+    latency_by_model_s: dict[str, Endless]
+    bottleneck: str
+    error: NotNegative | None = None
+
+
+class _Rejected(Part):
+    what: str
+    why: str
+
+
+class PlanFile(Part):
+    """A file with a plan."""
+
+    kind: Literal["headway-plan"]
+    version: Literal[1]
+    slices_per_gpu: Count
+    shares: list[_Share]
+    instances: list[_Instance] = []
+    forecasts: list[_Forecast] = []
+    rejected: list[_Rejected] = []
+
+
+class _Node(Part):
+    name: str
+    device: str
+    domains: list[list[Annotated[int, Field(ge=0)]]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> _Node:
+        gpus = [gpu for domain in self.domains for gpu in domain]
+        if len(set(gpus)) < len(gpus):
+            raise ValueError("a GPU is in two domains")
+        if not all(self.domains):
+            raise ValueError("a domain has no GPUs")
+        return self
+
+
+class Nodes(Part):
+    """A file of machines."""
+
+    kind: Literal["headway-nodes"]
+    version: Literal[1]
+    nodes: list[_Node]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Nodes:
+        names = [node.name for node in self.nodes]
+        if len(set(names)) < len(names):
+            raise ValueError("a node is there twice")
+        return self
