@@ -24,7 +24,7 @@ def test_spreads_are_over_the_counted_runs() -> None:
     a, b = found.models
     assert (a.model, a.share, a.share_deviation, a.share_cv) == ("a", 0.75, 0.0, 0.0)
     assert (b.model, b.share) == ("b", 0.25)
-    assert (a.busy_cv, b.busy_cv) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert [each.busy_cv for each in (a, b)] == pytest.approx([1 / 3, 1 / 3])
     first, second = lines("w", 0.5, found)
     assert first[:4] == ["w", "50%", "4.0-8", "33%"]
     assert second[4:] == ["b", "25.0%", "0.0", "0%", "33%", "", ""]
