@@ -98,7 +98,7 @@ class Simulated:
 
     Attributes:
         rows: in order of arrival.
-        calls: of all runs that have ended, in the order of their ends.
+        calls: all that have ended, in the order of their ends; of runs under way at the end too.
         end_s: when all was stopped.
         overrun: stopped because more runs were in flight than allowed.
         events: callbacks on the clock, for the cost per event.
@@ -109,6 +109,11 @@ class Simulated:
     end_s: float
     overrun: bool
     events: int
+
+    def counted_calls(self) -> list[Call]:
+        """Calls of counted runs that have ended: a trace of whole runs."""
+        whole = {row.id for row in self.rows if row.counted and row.end_s is not None}
+        return [call for call in self.calls if call.run in whole]
 
 
 def run_workflows(
