@@ -1,15 +1,15 @@
 """What the plans next to a plan lack, in words and figures. Pure.
 
-A neighbour differs in one step: a slice step moved from one model to another, a higher or lower tensor-parallel
-degree on the same GPUs, one replica more or fewer.
+A neighbour differs in one step: a slice step moved from one model to another, each of which makes the best of what it
+then has; a higher or lower tensor-parallel degree on the same GPUs; one replica more or fewer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headway.serving.allocation.packing import shares_fit
-from headway.serving.allocation.predict import Predictor
+from headway.serving.allocation.predict import Predictor, slowed
 from headway.serving.allocation.types import Demand, Forecast, Rejected, Share
 
 SAME = 0.001
@@ -34,7 +34,7 @@ def neighbours(
     """
     chosen = predictor.forecast(demands, shares)
     found: dict[tuple[Share, ...], Rejected] = {}
-    for what, other in _steps(predictor, shares, domains, slices_per_gpu):
+    for what, other in _steps(predictor, predictor.load(demands), shares, domains, slices_per_gpu):
         if other in found or other == tuple(shares):
             continue
         if not shares_fit(other, domains, slices_per_gpu):
@@ -59,7 +59,11 @@ def shape_in_words(share: Share, slices_per_gpu: int) -> str:
 
 
 def _steps(
-    predictor: Predictor, shares: Sequence[Share], domains: tuple[int, ...], slices_per_gpu: int
+    predictor: Predictor,
+    load: Mapping[str, float],
+    shares: Sequence[Share],
+    domains: tuple[int, ...],
+    slices_per_gpu: int,
 ) -> Iterator[tuple[str, tuple[Share, ...]]]:
     """Each neighbour's name and shares."""
     choices = {share.model: _choices(predictor, share, max(domains), sum(domains), slices_per_gpu) for share in shares}
@@ -75,23 +79,25 @@ def _steps(
     for share in shares:
         for other in choices[share.model]:
             up, now = other.shape.tensor_parallel, share.shape.tensor_parallel
+            whole = other.shape.slices == share.shape.slices == slices_per_gpu
             if other.shape == share.shape and abs(other.replicas - share.replicas) == 1:
                 more = "one replica more" if other.replicas > share.replicas else "one replica less"
                 yield f"{said(other, share)} ({more})", changed(other)
-            elif up in (2 * now, now // 2) and other.slices() == share.slices():
+            elif whole and up in (2 * now, now // 2) and other.slices() == share.slices():
                 yield f"{said(other, share)} (tensor parallel {'up' if up > now else 'down'})", changed(other)
     idle = sum(domains) * slices_per_gpu - sum(share.slices() for share in shares)
     for giver in shares:
-        less = _next(predictor, choices[giver.model], giver, below=True)
-        if less is None:
+        smaller = {each.slices() for each in choices[giver.model] if each.slices() < giver.slices()}
+        if not smaller:
             continue
+        less = _best(predictor, load, [each for each in choices[giver.model] if each.slices() == max(smaller)])
+        freed = giver.slices() - less.slices() + idle
         for taker in shares:
-            if taker is giver:
-                continue
-            larger = _next(predictor, choices[taker.model], taker, below=False)
-            if larger is None or larger.slices() - taker.slices() > giver.slices() - less.slices() + idle:
-                continue
-            yield f"{said(less, giver)} and {said(larger, taker)}", changed(less, larger)
+            larger = [each for each in choices[taker.model] if 0 < each.slices() - taker.slices() <= freed]
+            if taker is not giver and larger:
+                packed = [each for each in larger if shares_fit(changed(less, each), domains, slices_per_gpu)]
+                gets = _best(predictor, load, packed or larger)
+                yield f"{said(less, giver)} and {said(gets, taker)}", changed(less, gets)
 
 
 def _choices(predictor: Predictor, share: Share, largest: int, gpus: int, slices_per_gpu: int) -> list[Share]:
@@ -104,19 +110,15 @@ def _choices(predictor: Predictor, share: Share, largest: int, gpus: int, slices
     return found
 
 
-def _next(predictor: Predictor, choices: Sequence[Share], share: Share, *, below: bool) -> Share | None:
-    """The next smaller or larger share in slices, and of those of that size the one that takes most calls."""
-    sizes = {each.slices() for each in choices if (each.slices() < share.slices()) == below}
-    sizes.discard(share.slices())
-    if not sizes:
-        return None
-    size = max(sizes) if below else min(sizes)
-    profile = predictor.profiles[share.model]
+def _best(predictor: Predictor, load: Mapping[str, float], choices: Sequence[Share]) -> Share:
+    """The one with the fastest calls; where none keeps up, the one that takes most."""
 
-    def takes(each: Share) -> float:
-        return each.replicas * profile.curve(each.shape, each.replicas).saturation / predictor.slowdown(each.shape)
+    def worth(share: Share) -> tuple[float, float]:
+        curve = predictor.profiles[share.model].curve(share.shape, share.replicas)
+        slow, calls = predictor.slowdown(share.shape), load[share.model]
+        return slowed(curve, calls / share.replicas, slow), -share.replicas * curve.saturation / slow
 
-    return max((each for each in choices if each.slices() == size), key=takes)
+    return min(choices, key=worth)
 
 
 def _why(

@@ -13,8 +13,10 @@ from bench.allocation_cases import Case, case
 from headway.errors import UsageError
 from headway.serving.allocation.exhaustive import exhaustive, explore_all
 from headway.serving.allocation.packing import shares_fit
+from headway.serving.allocation.place import place
 from headway.serving.allocation.scepsy import explore_scepsy, scepsy
 from headway.serving.allocation.search import Found, Room, explore, search
+from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Demand, Forecast, Plan, Shape, Share
 from tests.serving.allocation.made import demand, flat, predictor, profile, scaling, workflow
 
@@ -212,6 +214,8 @@ def test_what_is_found_can_be_had(made: Case) -> None:
         f, domains = made.there.slices_per_gpu, made.there.domains
         assert sum(each.slices() for each in found.shares) <= sum(domains) * f
         assert shares_fit(found.shares, domains, f)
+        nodes = [Node(f"n{at}", "a100", (tuple(range(size)),)) for at, size in enumerate(domains)]
+        assert len(place(Plan(f, found.shares), nodes).instances) == sum(each.replicas for each in found.shares)
         assert all(each.shape.tensor_parallel <= max(domains) for each in found.shares)
         assert all(each.shape.tensor_parallel == 1 for each in found.shares if each.shape.slices < f)
         for forecast in made.predictor.forecast(made.demands, found.shares):
