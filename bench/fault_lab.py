@@ -166,7 +166,7 @@ class Lab:
             page = await self.page()
         except (OSError, TimeoutError):
             return None
-        return page if "headway_gateway_replica_up" in page else None
+        return page if "headway_gateway_replica_up{" in page else None
 
     async def page(self) -> str:
         """The gateway's metrics."""
