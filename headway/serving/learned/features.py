@@ -6,6 +6,7 @@ and what is learnt on one holds for all of its kind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,8 +30,10 @@ NUMBERS = (
     "decode requests",
     "kv usage",
     "report missing",
+    "log of tokens ahead",
 )
-"""The features that are numbers, in their order. Tokens and requests are counts, shares are 0 to 1."""
+"""The features that are numbers, in their order. Tokens and requests are counts, shares are 0 to 1. The tokens ahead
+of the first one are those in flight and the new ones; the model learns a logarithm, and so gets theirs."""
 
 NEW_TOKENS = NUMBERS.index("new tokens")
 PREFILL_TOKENS = NUMBERS.index("prefill tokens in flight")
@@ -78,6 +81,7 @@ class Features:
                     state.decode_requests,
                     0.0 if report is None or report.kv_usage is None else report.kv_usage,
                     1.0 if report is None else 0.0,
+                    math.log1p(state.prefill_tokens + tokens - hit),
                 )
             )
             places.append(self._place(state.spec.device))

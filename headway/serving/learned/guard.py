@@ -13,8 +13,8 @@ look more certain than it is.
     logs        mean log TTFT: the typical request, which needs far fewer requests to show
 
 Learned is worse if the seconds say so, or the logs do and the mean is above too. It is trusted again when it has had as
-many requests as an arm needs, its typical TTFT is above the heuristic's by no more than the margin, and its mean by no
-more than one standard error.
+many requests as an arm needs, its predictions are right, its typical TTFT is above the heuristic's by no more than the
+margin, and its mean by no more than one standard error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class GuardRules:
         confidence_z: standard errors that make a difference (3: one false alarm in 740 looks, were they independent).
         margin: what learned may typically be worse by when it is trusted again (1).
         limit_s: longer TTFTs count as this long; so do requests that failed. Seconds.
-        error_window, error_factor: of the newest `error_window` predictions, the median may be wrong by this factor.
+        error_window, error_factor: of the newest `error_window` predictions, the median may be wrong by this factor,
+            and by its root when learned is trusted again.
         look_every: requests between two looks: a look costs about 0.2 ms.
     """
 
@@ -139,7 +140,7 @@ class Guard:
             if compared is not None and enough and compared.worse(self._rules.confidence_z):
                 return self._turn(compared, f"learned is worse than the heuristic: {compared}")
             return None
-        if wrong is not None and wrong > self._rules.error_factor:
+        if wrong is None or wrong > self._rules.error_factor**0.5:
             return None
         if compared is not None and enough and compared.level(self._rules.margin):
             return self._turn(compared, f"learned is no worse than the heuristic: {compared}")
@@ -221,7 +222,7 @@ def _compared(table: NDArray[np.float64]) -> Comparison | None:
 def _adjusted(values: NDArray[np.float64], explains: NDArray[np.float64]) -> NDArray[np.float64]:
     centred = explains - explains.mean()
     spread = float(centred @ centred)
-    if spread <= 0:
+    if spread < 1e-9 * len(values):  # all of one length, but for rounding
         return values
     freed: NDArray[np.float64] = values - (float(centred @ values) / spread) * centred
     return freed

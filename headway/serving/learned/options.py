@@ -25,7 +25,8 @@ class LearnedOptions:
         explore: share of requests that go to a random replica (Lodestar: 0.1 when on).
         near_best: replicas whose prediction is within this share of the best are level, and chance picks one.
         range_tolerance: how far outside the range of the training data a feature may lie, in widths of that range.
-        saturation: mean KV usage above which the hash filter works (Lodestar: 0.8 in the paper, 0.5 in its code).
+        saturation: mean KV usage above which the hash filter works (Lodestar: 0.8 in the paper, 0.5 in its code);
+            1: never.
         price: what a second of prefill work, that a better hit would save, counts beside a second of the request's own
             TTFT (1): it delays those who come after. 0: nothing, as in Lodestar.
         control_share: share of requests that the heuristic chooses for, to compare with (the guard's control arm).
@@ -40,12 +41,13 @@ class LearnedOptions:
     replay: int = FRESH
     keep_share: float = 0.25
     explore: float = 0.0
-    near_best: float = 0.05
-    range_tolerance: float = 0.25
-    saturation: float = 0.8
-    price: float = 0.0
+    near_best: float = 0.02
+    range_tolerance: float = 1.0
+    saturation: float = 1.0
+    price: float = 2.0
     control_share: float = 0.05
     warm: bool = False
+    correct: bool = True
     fit: Fit = field(default_factory=Fit)
 
 

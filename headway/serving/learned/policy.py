@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from headway.decide.journal import ServingRecord
 from headway.errors import UsageError
+from headway.serving.learned.corrections import Corrections
 from headway.serving.learned.features import Features, Rows
 from headway.serving.learned.guard import Arm, Guard, GuardRules
 from headway.serving.learned.hash_filter import HashFilter
@@ -31,6 +32,9 @@ them."""
 class _Pending:
     row: Vector
     input_tokens: int
+    replica: str
+    modelled_s: float | None
+    """What the model said, before the replica's correction."""
     predicted_s: float | None
     arm: Arm | None
 
@@ -81,6 +85,7 @@ class LearnedPolicy:
         self._features = Features(memory.devices if memory is not None else ())
         self._pools = Pools(fresh=self._options.fresh, replay=self._options.replay, seed=seed)
         self._filter = HashFilter(saturation=self._options.saturation)
+        self._corrections = Corrections()
         self._guard = Guard(GuardRules(control_share=self._options.control_share))
         self._scorer: Scorer | None = None
         if memory is not None:
@@ -107,16 +112,20 @@ class LearnedPolicy:
         self._swap(now_s)
         heuristic = self._heuristic.choose(request, candidates, now_s)
         rows = self._features.rows(request, candidates)
-        choice, arm = self._decide(request, candidates, rows, heuristic)
+        choice, arm = self._decide(request, candidates, rows, heuristic, now_s)
         at = next(index for index, candidate in enumerate(candidates) if candidate.name == choice.replica)
         self._pending.pop(request.id, None)
-        self._pending[request.id] = _Pending(rows[at], request.input_tokens, choice.predicted_ttft_s, arm)
+        predicted_s = choice.predicted_ttft_s
+        modelled_s = predicted_s / self._corrections.factor(choice.replica, now_s) if predicted_s is not None else None
+        self._pending[request.id] = _Pending(
+            rows[at], request.input_tokens, choice.replica, modelled_s, predicted_s, arm
+        )
         if len(self._pending) > MOST_PENDING:
             del self._pending[next(iter(self._pending))]
         return choice
 
     def _decide(
-        self, request: Request, candidates: Sequence[Candidate], rows: Rows, heuristic: Choice
+        self, request: Request, candidates: Sequence[Candidate], rows: Rows, heuristic: Choice, now_s: float
     ) -> tuple[Choice, Arm | None]:
         options = self._options
         if self._scorer is None:
@@ -124,7 +133,8 @@ class LearnedPolicy:
         column = self._scorer.outside(rows, options.range_tolerance)
         if column is not None:
             return _instead(heuristic, f"{self._features.name(column)} out of the range learnt"), None
-        predicted_s = self._scorer.predict_s(rows)
+        factors = np.array([self._corrections.factor(each.name, now_s) for each in candidates], dtype=np.float32)
+        predicted_s = self._scorer.predict_s(rows) * factors
         rewards = {each.name: -float(value) for each, value in zip(candidates, predicted_s, strict=True)}
         arm = self._guard.arm(self._random.random())
         if arm is Arm.HEURISTIC:
@@ -136,7 +146,7 @@ class LearnedPolicy:
                 name, f"exploring, {-rewards[name]:.3g} s predicted", self.name, rewards, -rewards[name]
             ), None
         kept = self._filter.kept(request, candidates)
-        worth = -(predicted_s + options.price * self._scorer.work_s(rows))[kept]
+        worth = -(predicted_s + options.price * self._scorer.work_s(rows) * factors)[kept]
         best = near_best(worth, options.near_best)
         name = candidates[kept[int(best[self._random.randrange(len(best))] if len(best) > 1 else best[0])]].name
         reason = f"{-rewards[name]:.3g} s predicted"
@@ -171,6 +181,8 @@ class LearnedPolicy:
 
     def _learn(self, pending: _Pending, ttft_s: float, now_s: float) -> None:
         self._pools.add(pending.row, ttft_s)
+        if pending.modelled_s is not None and self._options.correct:
+            self._corrections.measured(pending.replica, ttft_s, pending.modelled_s, now_s)
         self._new += 1
         self._compare(pending, ttft_s, now_s)
         due = self._options.least_samples if self._scorer is None else self._options.retrain_every

@@ -10,7 +10,7 @@ import numpy as np
 
 from headway.serving.learned.features import WIDTH
 from headway.serving.learned.samples import Samples
-from headway.serving.learned.scorer import Scorer, Vector
+from headway.serving.learned.scorer import Scorer, Vector, to_target
 
 FRESH = 5000
 """Samples in F, and in R (Lodestar)."""
@@ -19,14 +19,14 @@ FRESH = 5000
 def pick(samples: Samples, count: int, scorer: Scorer) -> np.ndarray:
     """Indices of `count` samples whose gradients cover those of all: greedy k-centre by cosine distance.
 
-    A sample's gradient is taken for its last hidden activation times the size of its residual (in log TTFT), which is
-    its gradient in the last layer but for a common factor; length 1. Begins at the largest residual. A sample that the
-    model predicts exactly has no gradient and is picked last. O(count * samples * units).
+    A sample's gradient is taken for its last hidden activation times the size of its residual (in `to_target`), which
+    is its gradient in the last layer but for a common factor; length 1. Begins at the largest residual. A sample that
+    the model predicts exactly has no gradient and is picked last. O(count * samples * units).
     """
     count = min(count, len(samples))
     if not count:
         return np.zeros(0, dtype=np.intp)
-    residual = np.abs(np.log(scorer.predict_s(samples.rows)) - np.log(np.maximum(samples.ttft_s, 1e-9)))
+    residual = np.abs(to_target(scorer.predict_s(samples.rows)) - to_target(samples.ttft_s))
     gradients = scorer.hidden(samples.rows) * residual[:, None]
     gradients /= np.maximum(np.linalg.norm(gradients, axis=1), 1e-12)[:, None]
     nearest = np.full(len(samples), -np.inf, dtype=np.float32)

@@ -11,18 +11,32 @@ from headway.serving.learned.features import NEW_TOKENS, NUMBERS, Rows
 
 Vector = NDArray[np.float32]
 
+SHORT_S = 0.3
+"""Errors of a TTFT well below count by their seconds, well above by their share: what is lost by a wrong choice is
+seconds, but a tail of minutes must not rule the fit."""
+
+LEAST_S = 1e-4
+"""TTFTs below are taken for this: nothing real answers faster."""
+
 HIDDEN = (128, 128, 128)
 """Units of the hidden layers (Lodestar, section 4)."""
 
 
-def inputs(rows: Rows) -> Rows:
-    """What the perceptron is given of rows."""
-    return rows
+def to_target(seconds: Vector) -> Vector:
+    """What the perceptron learns of TTFTs: log(SHORT_S + TTFT)."""
+    logs: Vector = np.log(np.float32(SHORT_S) + seconds)
+    return logs
+
+
+def to_seconds(target: Vector) -> Vector:
+    """Its inverse, at least 0.1 ms."""
+    seconds: Vector = np.exp(np.minimum(target, _MOST_LOG)) - np.float32(SHORT_S)
+    return np.maximum(seconds, np.float32(LEAST_S))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scorer:
-    """Predicts log TTFT with a perceptron of rectified units. A swap of the model is one assignment.
+    """Predicts `to_target` of TTFT with a perceptron of rectified units. A swap of the model is one assignment.
 
     Attributes:
         weights: of each layer, [inputs, outputs]; the last has one output.
@@ -30,7 +44,7 @@ class Scorer:
         mean, scale: of each feature in the training data, [WIDTH]: rows are normalised with them. A feature that never
             changed has scale 1.
         low, high: least and greatest value of each feature in the training data, [WIDTH].
-        target_mean, target_scale: of log TTFT in the training data.
+        target_mean, target_scale: of what is learnt, `to_target` of the training data.
         token_s: seconds per prompt token that a replica has to compute, for each place in the device's one-hot code,
             [DEVICE_SLOTS]: the median over the training data of TTFT / (tokens in flight + new ones).
         samples: how many it was trained on.
@@ -50,13 +64,13 @@ class Scorer:
     def predict_s(self, rows: Rows) -> Vector:
         """TTFT of each row in seconds, [N]."""
         hidden = self.hidden(rows)
-        logs = (hidden @ self.weights[-1])[:, 0] + self.biases[-1][0]
-        seconds: Vector = np.exp(np.minimum(logs * self.target_scale + self.target_mean, _MOST_LOG))
+        outputs = (hidden @ self.weights[-1])[:, 0] + self.biases[-1][0]
+        seconds: Vector = to_seconds(outputs * self.target_scale + self.target_mean)
         return seconds
 
     def hidden(self, rows: Rows) -> Rows:
         """What comes out of the last hidden layer, [N, units]."""
-        x = (inputs(rows) - self.mean) / self.scale
+        x = (rows - self.mean) / self.scale
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight
             x += bias

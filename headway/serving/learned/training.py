@@ -14,16 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.serving.learned import scorer
-from headway.serving.learned.features import DEVICE_SLOTS, NEW_TOKENS, NUMBERS, PREFILL_TOKENS
+from headway.serving.learned.features import DEVICE_SLOTS, NEW_TOKENS, NUMBERS, PREFILL_TOKENS, WIDTH
 from headway.serving.learned.samples import Samples
-from headway.serving.learned.scorer import HIDDEN, Scorer
+from headway.serving.learned.scorer import HIDDEN, LEAST_S, Scorer, to_target
 
 _Array = NDArray[Any]
 """float32; float64 where a gradient is checked."""
-
-_LEAST_S = 1e-4
-"""TTFTs below 0.1 ms are taken for 0.1 ms: nothing real answers faster, and their logarithm would rule the loss."""
 
 
 _LEAST_TOKENS, _LEAST_SAMPLES = 256, 20
@@ -153,14 +149,13 @@ def fit(samples: Samples, how: Fit, *, seed: int, start: Scorer | None = None) -
     """A model of `samples` (at least one), from random weights or from those of `start`."""
     rng = np.random.default_rng(seed)
     low, high = samples.rows.min(axis=0), samples.rows.max(axis=0)
-    given = scorer.inputs(samples.rows)
-    mean, scale = given.mean(axis=0), given.std(axis=0)
+    mean, scale = samples.rows.mean(axis=0), samples.rows.std(axis=0)
     scale = np.where(scale > 1e-6, scale, 1.0).astype(np.float32)
-    logs = np.log(np.clip(samples.ttft_s, _LEAST_S, how.limit_s))
-    target_mean, target_scale = float(logs.mean()), float(max(logs.std(), 1e-3))
-    x = ((given - mean) / scale).astype(np.float32)
-    y = ((logs - target_mean) / target_scale).astype(np.float32)
-    network = Network.fresh(rng, (given.shape[1], *HIDDEN, 1))
+    targets = to_target(np.clip(samples.ttft_s, LEAST_S, how.limit_s))
+    target_mean, target_scale = float(targets.mean()), float(max(targets.std(), 1e-3))
+    x = ((samples.rows - mean) / scale).astype(np.float32)
+    y = ((targets - target_mean) / target_scale).astype(np.float32)
+    network = Network.fresh(rng, (WIDTH, *HIDDEN, 1))
     if start is not None:
         for ours, theirs in zip(network.weights + network.biases, start.weights + start.biases, strict=True):
             ours[...] = theirs

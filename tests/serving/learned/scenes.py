@@ -9,7 +9,7 @@ import numpy as np
 
 from headway.serving.learned.features import DEVICE_SLOTS, NUMBERS, WIDTH
 from headway.serving.learned.samples import Samples
-from headway.serving.learned.scorer import HIDDEN, Scorer
+from headway.serving.learned.scorer import HIDDEN, SHORT_S, Scorer
 from headway.serving.learned.trainer import Job, Result
 from headway.serving.policies.rule import Rule
 from headway.serving.policy import Candidate, Choice
@@ -55,12 +55,12 @@ def asked(id_: str = "q", tokens: int = 1000, blocks: tuple[int, ...] = ()) -> R
     return Request(id_, "m", tokens, blocks)
 
 
-def waiting_model(seconds_each: float = 0.5, *, samples: int = 100) -> Scorer:
-    """Predicts 0.1 s * e^(seconds_each * waiting), and takes everything up to a million for in range."""
+def waiting_model(logs_each: float = 0.5, *, samples: int = 100) -> Scorer:
+    """Predicts 0.4 s * e^(logs_each * waiting) - 0.3 s, and takes everything up to a million for in range."""
     waiting = NUMBERS.index("waiting")
     sizes = (WIDTH, *HIDDEN, 1)
     weights = [np.zeros((before, after), dtype=np.float32) for before, after in itertools.pairwise(sizes)]
-    weights[0][waiting, 0] = seconds_each
+    weights[0][waiting, 0] = logs_each
     for weight in weights[1:]:
         weight[0, 0] = 1.0
     return Scorer(
@@ -70,7 +70,7 @@ def waiting_model(seconds_each: float = 0.5, *, samples: int = 100) -> Scorer:
         scale=np.ones(WIDTH, dtype=np.float32),
         low=np.zeros(WIDTH, dtype=np.float32),
         high=np.full(WIDTH, 1e6, dtype=np.float32),
-        target_mean=float(np.log(0.1)),
+        target_mean=float(np.log(SHORT_S + 0.1)),
         target_scale=1.0,
         token_s=np.full(DEVICE_SLOTS, 2e-4, dtype=np.float32),
         samples=samples,

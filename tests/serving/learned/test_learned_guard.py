@@ -85,6 +85,20 @@ def test_requests_that_fail_count_as_the_limit_and_say_nothing_of_the_prediction
     assert move.learned_s < 10.0
 
 
+def test_requests_of_one_length_are_compared_as_they_are() -> None:
+    guard = Guard(GuardRules(control_share=0.5))
+    chance = random.Random(1)
+    moves = []
+    for _ in range(400):
+        arm = guard.arm(chance.random())
+        ttft_s = (0.6 if arm is Arm.LEARNED else 0.3) * math.exp(chance.gauss(0, 0.1))
+        moves.append(guard.measured(arm, ttft_s, ttft_s, 1000))
+    (move,) = [move for move in moves if move is not None][:1]
+    assert move.event == "fall-back"
+    assert 0.28 < move.heuristic_s < 0.32
+    assert 0.55 < move.learned_s < 0.65
+
+
 def test_the_shares_of_the_arms() -> None:
     rules = GuardRules(control_share=0.1, probe_share=0.2)
     guard = Guard(rules)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from headway.errors import UsageError
+from headway.serving.learned.corrections import Corrections
 from headway.serving.learned.features import DEVICE_SLOTS, NUMBERS, Features
 from headway.serving.learned.hash_filter import HashFilter, prefix_group
 from headway.serving.learned.options import LearnedOptions
@@ -22,8 +25,13 @@ from headway.serving.replica import ReplicaSpec, ReplicaState
 from headway.serving.request import End, Outcome, Request
 from tests.serving.learned.scenes import First, Given, asked, candidate, told, waiting_model
 
-BARE = LearnedOptions(control_share=0.0, near_best=0.0)
+BARE = LearnedOptions(control_share=0.0, near_best=0.0, price=0.0, saturation=0.8, range_tolerance=0.25)
 BUSY_FIRST = [candidate("a", waiting=4), candidate("b"), candidate("c", waiting=1)]
+
+
+def predicted(waiting: int) -> float:
+    """What `waiting_model` says, seconds."""
+    return 0.4 * float(np.exp(0.5 * waiting)) - 0.3
 
 
 def policy(options: LearnedOptions = BARE, *, model: bool = True, seed: int = 1) -> tuple[LearnedPolicy, Given]:
@@ -49,7 +57,7 @@ def test_the_least_prediction_wins_and_scores_are_rewards() -> None:
     choice = choose(policy()[0], BUSY_FIRST)
     assert (choice.replica, choice.by) == ("b", "learned")
     assert choice.predicted_ttft_s == pytest.approx(0.1)
-    assert choice.scores == pytest.approx({"a": -0.1 * np.exp(2.0), "b": -0.1, "c": -0.1 * np.exp(0.5)})
+    assert choice.scores == pytest.approx({"a": -predicted(4), "b": -0.1, "c": -predicted(1)})
     assert choice.reason == "0.1 s predicted"
 
 
@@ -63,10 +71,10 @@ def test_any_replica_out_of_range_gives_the_choice_to_the_heuristic(place: int) 
 
 
 def test_range_comes_before_the_guard_and_the_guard_before_exploration() -> None:
-    made, _ = policy(LearnedOptions(control_share=1.0, explore=1.0))
+    made, _ = policy(replace(BARE, control_share=1.0, explore=1.0))
     choice = choose(made, BUSY_FIRST)
     assert choice.reason == "control arm: the first"
-    assert choice.predicted_ttft_s == pytest.approx(0.1 * np.exp(2.0))
+    assert choice.predicted_ttft_s == pytest.approx(predicted(4))
     far = choose(made, [candidate("a", waiting=2_000_000), candidate("b")])
     assert far.reason.startswith("waiting out of the range")
 
@@ -79,7 +87,7 @@ def test_exploration_takes_anyone() -> None:
 
 
 def test_chance_picks_among_nearly_equal_predictions_only() -> None:
-    made, _ = policy(replace(BARE, near_best=0.7))
+    made, _ = policy(replace(BARE, near_best=2.8))
     assert {choose(made, BUSY_FIRST).replica for _ in range(60)} == {"b", "c"}
     assert "chance among 2" in choose(made, BUSY_FIRST).reason
 
@@ -126,7 +134,7 @@ def test_a_prefix_group_is_160_tokens_deep() -> None:
 def test_the_price_of_new_tokens_moves_a_request_to_its_cache() -> None:
     candidates = [candidate("near", hit=900, waiting=1), candidate("far")]
     assert choose(policy()[0], candidates).replica == "far"
-    assert choose(policy(replace(BARE, price=1.0))[0], candidates).replica == "near"
+    assert choose(policy(replace(BARE, price=2.0))[0], candidates).replica == "near"
 
 
 def test_a_sample_is_the_row_of_the_replica_that_was_chosen() -> None:
@@ -185,25 +193,45 @@ def test_a_request_routed_again_is_learnt_once() -> None:
     assert made.samples == 1
 
 
-def test_the_guard_takes_the_choice_away_and_gives_it_back() -> None:
-    made, _ = policy(replace(BARE, control_share=0.1))
-    slow = {"a": 0.2, "b": 2.0, "c": 2.0}
+def test_the_guard_takes_the_choice_from_a_bad_model_and_gives_it_to_a_good_one() -> None:
+    made, trainer = policy(replace(BARE, control_share=0.1, least_samples=100_000, retrain_every=100_000))
+    chance = random.Random(1)
     events: list[str] = []
 
     def drive(requests: int) -> None:
         for _ in range(requests):
-            choice = choose(made, BUSY_FIRST)
-            made.first_token("q", slow[choice.replica], 1.0)
+            waits = [chance.randrange(4) for _ in "abc"]
+            candidates = [candidate(name, waiting=wait) for name, wait in zip("abc", waits, strict=True)]
+            choice = choose(made, candidates)
+            wait = waits["abc".index(choice.replica)]
+            made.first_token("q", predicted(wait) * math.exp(chance.gauss(0, 0.3)), 1.0)
             events.extend(record.event for record in made.records() if record.event != "model")
 
+    trainer.next = told(waiting_model(-0.1))
     drive(1000)
     assert events == ["fall-back"]
-    assert not made.trusted
-    assert choose(made, BUSY_FIRST).by in ("first", "learned")
-    slow.update(a=0.7, b=0.1, c=0.1)
-    drive(3000)
+    trainer.next = told(waiting_model())
+    drive(1500)
     assert events == ["fall-back", "trust"]
-    assert made.trusted
+
+
+def test_a_replica_slower_than_its_kind_is_found_out_and_forgiven_in_time() -> None:
+    corrections = Corrections()
+    for _ in range(30):
+        corrections.measured("slow", 3.0, 1.0, 10.0)
+        corrections.measured("usual", 1.1, 1.0, 10.0)
+    assert 1.5 < corrections.factor("slow", 10.0) < 3.0
+    assert corrections.factor("usual", 10.0) == 1.0
+    assert corrections.factor("new", 10.0) == 1.0
+    assert 1.0 < corrections.factor("slow", 70.0) < corrections.factor("slow", 10.0)
+    assert corrections.factor("slow", 600.0) == 1.0
+    made, _ = policy()
+    for number in range(30):
+        choose(made, [candidate("a")], asked(f"q{number}"))
+        made.first_token(f"q{number}", 1.0, 1.0)
+    choice = choose(made, [candidate("a"), candidate("b")])
+    assert choice.replica == "b"
+    assert choice.scores["a"] < choice.scores["b"] == pytest.approx(-0.1)
 
 
 def test_the_same_seed_gives_the_same_choices() -> None:
