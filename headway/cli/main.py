@@ -29,6 +29,7 @@ VERBS = {
     "gateway": "headway.cli.gateway:gateway",
     "loadgen": "headway.cli.loadgen:loadgen",
     "profile": "headway.cli.profile:profile",
+    "plan": "headway.cli.plan:app",
     "doctor": "headway.cli.doctor:doctor",
 }
 """Each verb's module and the name in it: a typer application with verbs of its own, or a function."""

@@ -49,7 +49,7 @@ class SliceApi:
             ) from None
         self._options = options
         configuration = client.Configuration()
-        self.namespace = _configure(configuration, options)
+        self.namespace = configure(configuration, options)
         configuration.retries = False  # trying again is the caller's business, who says so
         self._client = client.ApiClient(configuration)
         self._slices = client.DiscoveryV1Api(self._client)
@@ -179,7 +179,7 @@ class SliceApi:
         return body
 
 
-def _configure(configuration: client.Configuration, options: KubernetesOptions) -> str:
+def configure(configuration: client.Configuration, options: KubernetesOptions) -> str:
     """Fill in where the API is and who asks; the namespace to look in."""
     config: Any = import_module("kubernetes.config")  # without types of its own
     where = f"kubernetes {options.service}"
