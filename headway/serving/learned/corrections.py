@@ -24,6 +24,9 @@ away from their caches for nothing."""
 HALF_LIFE_S = 60.0
 """Time over which what is known counts half, seconds."""
 
+MOST_REPLICAS = 1000
+"""Replicas remembered; beyond that those measured longest ago are forgotten, as names come and go."""
+
 _LEAST_S = 1e-4
 
 
@@ -51,7 +54,10 @@ class Corrections:
 
     def measured(self, replica: str, ttft_s: float, predicted_s: float, now_s: float) -> None:
         """One measurement, and what the model had predicted without a factor."""
-        record = self._records.setdefault(replica, _Record(at_s=now_s))
+        record = self._records.pop(replica, None) or _Record(at_s=now_s)
+        self._records[replica] = record
+        if len(self._records) > MOST_REPLICAS:
+            del self._records[next(iter(self._records))]
         kept = 0.5 ** ((now_s - record.at_s) / HALF_LIFE_S) * math.exp(-1 / MEMORY)
         ratio = math.log(max(ttft_s, _LEAST_S) / max(predicted_s, _LEAST_S))
         record.weight = kept * record.weight + 1

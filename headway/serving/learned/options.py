@@ -47,7 +47,6 @@ class LearnedOptions:
     price: float = 2.0
     control_share: float = 0.05
     warm: bool = False
-    correct: bool = True
     fit: Fit = field(default_factory=Fit)
 
 

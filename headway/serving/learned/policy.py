@@ -48,18 +48,21 @@ class LearnedPolicy:
         2. a feature of any replica is out of range         the heuristic
         3. the guard's draw: control arm, or not trusted    the heuristic
         4. with probability `explore`                       any replica
-        5. else: of those that the hash filter keeps        the best prediction; chance among those nearly as good
+        5. else, of those that the hash filter keeps        the least predicted TTFT + price * work, where work is what
+                                                            the new tokens take there; chance among those nearly as good
 
-    The heuristic chooses for every request, so that falling back costs nothing. Every measured TTFT becomes a sample
-    at the first token, whoever chose; a client that left before that counts where it had waited longer than predicted,
-    with the time that it waited: else only the patient would be learnt of.
+    Predictions are the model's times a correction for each replica (`corrections`). The heuristic chooses for every
+    request, so that falling back costs nothing. Every measured TTFT becomes a sample at the first token, whoever chose;
+    a client that left before that counts where it had waited longer than predicted, with the time that it waited: else
+    only the patient would be learnt of.
 
     Objective: mean TTFT, on any mix of replicas and loads, without a setting.
     Reads: hits, our counts, the engine's report, the device. Predictions are in `Choice.scores` as rewards: -TTFT in
     seconds, of all replicas, also where the heuristic chose though there is a model. Cost: that of the heuristic and
-    about 0.1 ms for 16 replicas; a round of training on another thread of the machine.
-    Loses: until it has samples, and after a change until it has new ones; where replicas of one device differ in speed
-    in a way that their queues do not show; by the control arm's share where the heuristic is much worse.
+    about 0.08 ms for 16 replicas; 0.5 s of another core for each round of training.
+    Loses: until it has samples, and after a change until it has new ones; by the control arm's share where the
+    heuristic is much worse; to a rule that clings to caches where a load is at the limit of what the fleet can serve,
+    as the price of work is the same at any load.
 
     Args:
         heuristic: chooses where the model must not; sees every request and every outcome.
@@ -181,7 +184,7 @@ class LearnedPolicy:
 
     def _learn(self, pending: _Pending, ttft_s: float, now_s: float) -> None:
         self._pools.add(pending.row, ttft_s)
-        if pending.modelled_s is not None and self._options.correct:
+        if pending.modelled_s is not None:
             self._corrections.measured(pending.replica, ttft_s, pending.modelled_s, now_s)
         self._new += 1
         self._compare(pending, ttft_s, now_s)
