@@ -187,15 +187,22 @@ def prioritize(pid: int, nice: int) -> None:
 
 
 class Running:
-    """A process and its children, in a session of their own, on one core; `nice` is that of the session."""
+    """A process and its children, in a session of their own, on one core or on any (None); `nice` is the session's."""
 
     def __init__(
-        self, name: str, argv: Sequence[str], *, core: int, environment: dict[str, str], log: Path, nice: int = 0
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        core: int | None,
+        environment: dict[str, str],
+        log: Path,
+        nice: int = 0,
     ) -> None:
         self.name, self.log = name, log
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                ["taskset", "-c", str(core), *argv],
+                [*(("taskset", "-c", str(core)) if core is not None else ()), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
