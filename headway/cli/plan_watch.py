@@ -186,13 +186,14 @@ def _print_figures(figures: Sequence[Compared]) -> None:
     for each in figures:
         unit = {"rate": "/s", "latency": " s"}.get(each.what, "")
         off = each.measured - each.expected
+        relative = each.what != "share" and 0 < each.expected < float("inf")
         table.add_row(
             each.workflow if each.workflow != before else "",
             f"{each.model} {each.what}".strip(),
             f"{each.expected:.3g}{unit}",
             f"{each.measured:.3g}{unit}",
-            f"{off / each.expected:+.0%}" if each.expected else f"{off:+.3g}",
-            f"{each.tolerance / each.expected:.0%}" if each.expected else f"{each.tolerance:.3g}",
+            f"{off / each.expected:+.0%}" if relative else f"{off:+.3g}",
+            f"{each.tolerance / each.expected:.0%}" if relative else f"{each.tolerance:.3g}",
             "drifted" if each.drifted else "",
         )
         before = each.workflow

@@ -41,11 +41,11 @@ def forecast_words(forecast: Forecast) -> str:
     error = f" ±{forecast.error:.0%}" if forecast.error is not None else ""
     if forecast.latency_s == float("inf"):
         return (
-            f"{forecast.workflow}: cannot be served at {forecast.rate:g}/s: at most {forecast.throughput:.3g}/s, "
+            f"{forecast.workflow}: cannot be served at {forecast.rate:.3g}/s: at most {forecast.throughput:.3g}/s, "
             f"which {forecast.bottleneck} limits"
         )
     return (
-        f"{forecast.workflow} at {forecast.rate:g}/s: {forecast.latency_s:.3g} s{error} in the mean; "
+        f"{forecast.workflow} at {forecast.rate:.3g}/s: {forecast.latency_s:.3g} s{error} in the mean; "
         f"at most {forecast.throughput:.3g}/s, which {forecast.bottleneck} limits"
     )
 

@@ -162,6 +162,7 @@ def _live(
         from headway.serving.profiling.live import Sweep, live_profile
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is not installed", hint="pip install 'headway[serving]'") from error
+    urls = _engines(engines, slices)
     if len(models) != 1:
         raise UsageError(
             f"engines serve one model, and the calls are to {', '.join(models)}", where="--engine", hint="add --model"
@@ -173,7 +174,6 @@ def _live(
     (model,) = models
     if not any(call.model == model for call in calls):
         raise UsageError(f"no call to {model} was recorded", where="--model")
-    urls = _engines(engines, slices)
     limits = Limits(total_s=parse_time(limit, where="--limit"))
     sweep = Sweep(point_s=parse_time(point, where="--point"), spread=spread, limits=limits)
     ask = Ask(model=served or model, endpoint=endpoint, ignore_eos=ignore_eos)

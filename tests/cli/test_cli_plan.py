@@ -1,0 +1,236 @@
+"""`headway profile` and `headway plan`, from recorded calls to a cluster that has what the plan says."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headway.cli.main import run
+from headway.serving.allocation import engine_profile
+from headway.serving.allocation.files import read_plan, read_profiles
+from headway.serving.allocation.types import Shape
+from headway.serving.gateway.config_file import load_config
+from headway.serving.workflows.calls import Call
+from headway.serving.workflows.files import write_calls
+from tests.fakes.kubernetes_api import api_server
+
+TWO = ("llama-3-8b", "llama-3.2-1b")
+
+
+def recorded(*, runs: int = 40, gap_s: float = 3.0, small_calls: int = 2, out: int = 60) -> list[Call]:
+    """Runs of one large call and some small ones, one after the other."""
+    chance = random.Random(1)
+    calls = []
+    at_s = 0.0
+    for run_ in range(runs):
+        at_s += chance.expovariate(1 / gap_s)
+        end_s = at_s + 2.0 + chance.random()
+        calls.append(Call("ask", f"r{run_}", "0", TWO[0], at_s, end_s, 900, out))
+        for number in range(1, small_calls + 1):
+            calls.append(Call("ask", f"r{run_}", str(number), TWO[1], end_s, end_s + 0.2, 300, 10))
+            end_s += 0.25
+    return calls
+
+
+STEPS = (
+    "profile --calls calls.jsonl --from engine-model --device a100 --domain-gpus 2",
+    "plan nodes --gpus n1=2 --device a100 --domain-gpus 2",
+    "plan make --calls calls.jsonl --rate ask=2",
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with a plan for 2 GPUs and all that it came from, and what making it printed."""
+    folder, printed = tmp_path_factory.mktemp("plan"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.chdir(folder)
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setattr(engine_profile, "CALLS", 100)  # enough to plan with
+        Path("calls.jsonl").write_text(write_calls(recorded()))
+        for step in STEPS:
+            assert run(step.split()) == 0
+    return folder, printed.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with calls in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    Path("calls.jsonl").write_text(write_calls(recorded()))
+    return tmp_path
+
+
+@pytest.fixture
+def planned(folder: Path, made: tuple[Path, str]) -> str:
+    """The working directory has the plan, too; what making it printed."""
+    shutil.copytree(made[0], folder, dirs_exist_ok=True)
+    return made[1]
+
+
+@pytest.fixture
+def says(capsys: pytest.CaptureFixture[str]) -> Callable[[str, int], str]:
+    """Runs a line, checks its exit code, and gives back what it printed."""
+
+    def asked(line: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert run(line.split()) == code
+        printed = capsys.readouterr()
+        return printed.err if code == 2 else printed.out
+
+    return asked
+
+
+def test_a_plan_is_made_and_says_what_it_promises_and_why(planned: str) -> None:
+    assert "ask at 2/s: " in planned
+    assert "limits" in planned
+    assert "Rejected, each for one step away" in planned
+    assert "wrote plan.yaml and plan.workflows.yaml" in planned
+    plan = read_plan(Path("plan.yaml"))
+    assert {share.model for share in plan.shares} == set(TWO)
+    assert {it.node for it in plan.instances} == {"n1"}
+    (forecast,) = plan.forecasts
+    assert forecast.throughput >= 2
+
+
+def test_what_is_shown_is_what_was_made(planned: str, says: Callable[..., str]) -> None:
+    shown = says("plan show plan.yaml --nodes nodes.yaml")
+    assert shown.strip() in planned
+
+
+def test_profiles_of_several_ways_stand_in_one_file(planned: str, says: Callable[..., str]) -> None:
+    Path("t.csv").write_text(
+        "model,tensor_parallel,slices,rate,latency_s,p99_s,saturation\nmine,1,5,1,0.2,0.3,9\nmine,1,10,1,0.1,0.2,18\n"
+    )
+    assert "mine" in says("profile --import t.csv")
+    slices, profiles = read_profiles(Path("profiles.yaml"))
+    assert slices == 10
+    assert set(profiles) == {*TWO, "mine"}
+    assert Shape(2, 10) in profiles[TWO[0]].curves
+    assert Shape(1, 1) not in profiles[TWO[0]].curves, "an 8B model has no room in 8 GB"
+
+
+def test_manifests_and_the_gateways_file_are_written(planned: str, says: Callable[..., str]) -> None:
+    says("plan manifests -o k8s --namespace serving --weights llama-3-8b=meta-llama/Meta-Llama-3-8B")
+    found = list(yaml.safe_load_all(Path("k8s/plan.yaml").read_text()))
+    assert {each["kind"] for each in found} >= {"Deployment", "Service"}
+    assert "meta-llama/Meta-Llama-3-8B" in Path("k8s/plan.yaml").read_text()
+    assert {pool.models[0] for pool in load_config(Path("k8s/gateway.yaml")).pools} == set(TWO)
+
+
+def test_a_compose_file_and_a_gateway_that_knows_its_ports(planned: str, says: Callable[..., str]) -> None:
+    says("plan compose -o dc --port 9100")
+    services = yaml.safe_load(Path("dc/compose.yaml").read_text())["services"]
+    published = {each["ports"][0].split(":")[1] for each in services.values() if "ports" in each}
+    pools = load_config(Path("dc/gateway.yaml")).pools
+    assert {replica.url.rsplit(":", 1)[1] for pool in pools for replica in pool.replicas} == published
+    assert min(published) == "9100"
+
+
+def test_engines_that_were_started_otherwise(planned: str, says: Callable[..., str]) -> None:
+    assert "says nothing of" in says("plan gateway --url llama-3-8b-0=http://h:1", 2)
+    names = [f"{it.model.replace('.', '-')}-{it.number}" for it in read_plan(Path("plan.yaml")).instances]
+    says("plan gateway " + " ".join(f"--url {name}=http://h:{at}" for at, name in enumerate(names, start=1)))
+    assert load_config(Path("gateway.yaml")).pools
+
+
+def test_applying_is_a_dry_run_until_it_is_meant(planned: str, says: Callable[..., str], tmp_path: Path) -> None:
+    with api_server(tmp_path) as api:
+        line = f"plan apply --kubeconfig {api.kubeconfig} --namespace serving"
+        assert "nothing was done: add --yes" in says(line)
+        assert not api.objects
+        assert "changed in serving" in says(f"{line} --yes")
+        assert api.names("deployments")
+        assert "0 objects would change" in says(line)
+
+
+def test_nodes_from_a_cluster_and_from_a_matrix(folder: Path, says: Callable[..., str]) -> None:
+    with api_server(folder) as api:
+        api.labels = {"n9": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.count": "4"}, "cpu": {}}
+        assert "n9: 4 x a100, joined: 0,1,2,3" in says(f"plan nodes --cluster --kubeconfig {api.kubeconfig}")
+    Path("topo").write_text("\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n")
+    assert "n1: 2 x a100, joined: 0,1" in says("plan nodes --topo n1=topo --device a100")
+
+
+def test_watching_what_is_as_planned_finds_nothing(planned: str, says: Callable[..., str]) -> None:
+    promised_s = read_plan(Path("plan.yaml")).forecasts[0].latency_s
+    calm = [
+        Call(it.workflow, it.run, it.id, it.model, it.start_s, it.end_s, it.input_tokens, it.output_tokens)
+        for it in recorded(gap_s=0.5)
+    ]
+    whole_s = 2.5 + 2 * 0.25
+    shrunk = [
+        Call(
+            it.workflow,
+            it.run,
+            it.id,
+            it.model,
+            *_shrunk(it, calm, promised_s / whole_s),
+            it.input_tokens,
+            it.output_tokens,
+        )
+        for it in calm
+    ]
+    Path("now.jsonl").write_text(write_calls(shrunk))
+    assert "nothing has drifted" in says("plan watch --journal now.jsonl")
+
+
+def _shrunk(call: Call, calls: list[Call], factor: float) -> tuple[float, float]:
+    """Its times, with its run's taking so many times as long."""
+    start_s = min(it.start_s for it in calls if it.run == call.run)
+    return start_s + factor * (call.start_s - start_s), start_s + factor * (call.end_s - start_s)
+
+
+def test_watching_a_workload_that_has_changed_proposes_a_plan(planned: str, says: Callable[..., str]) -> None:
+    Path("now.jsonl").write_text(write_calls(recorded(runs=200, gap_s=0.03, small_calls=12, out=20)))
+    told = says("plan watch --journal now.jsonl -o new.yaml", 1)
+    assert "llama-3.2-1b calls" in told
+    assert "drifted" in told
+    assert "proposed: " in told
+    new, old = read_plan(Path("new.yaml")), read_plan(Path("plan.yaml"))
+    assert new.shares != old.shares
+    assert new.forecasts[0].rate > 20
+
+
+def test_too_few_runs_say_nothing(planned: str, says: Callable[..., str]) -> None:
+    Path("now.jsonl").write_text(write_calls(recorded(runs=5)))
+    assert "ask: 5 runs seen: 10 are needed" in says("plan watch --journal now.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("profile --calls calls.jsonl", "say where the curves come from"),
+        ("profile --calls calls.jsonl --from engine-model", "--device: is needed"),
+        ("profile --calls calls.jsonl --from thin-air", "'thin-air' is none of engine-model"),
+        ("profile --calls calls.jsonl --engine 1x5", "'1x5' is no engine"),
+        ("profile --from engine-model --device a100", "--calls: are needed to replay"),
+        ("profile --calls calls.jsonl --engine 1x5=http://h:1", "engines serve one model"),
+        ("profile --calls calls.jsonl --model llama-3-8b --engine 2x5=http://h:1", "2x5 is no shape"),
+        ("profile --import none.csv", "none.csv: cannot read it"),
+        ("profile --import none.csv --device a100", "--device: goes with --from engine-model"),
+        ("plan nodes", "say what there is"),
+        ("plan nodes --gpus n1=2 --device a1000", "--device: 'a1000' is none of"),
+        ("plan nodes --gpus n1 --device a100", "--gpus: 'n1' is not NAME=NUMBER"),
+        ("plan make --calls calls.jsonl --rate other=1", "no run of other was recorded"),
+        ("plan make --calls none.jsonl --rate ask=1", "none.jsonl: cannot read it"),
+        ("plan show none.yaml", "none.yaml: cannot read it"),
+    ],
+)
+def test_mistakes_are_one_line_that_names_them(folder: Path, says: Callable[..., str], line: str, what: str) -> None:
+    error = says(line, 2)
+    assert what in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_plan_that_does_not_fit_says_what_is_missing(planned: str, says: Callable[..., str]) -> None:
+    says("plan nodes --gpus n1=1 --device t4")
+    assert "llama-3-8b" in says("plan make --calls calls.jsonl --rate ask=2", 2)
