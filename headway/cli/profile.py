@@ -17,6 +17,7 @@ from headway.cluster.units import parse_time
 from headway.errors import UsageError
 from headway.serving.allocation.engine_profile import all_shapes
 from headway.serving.allocation.files import read_profiles, write_profiles
+from headway.serving.allocation.fill import filled
 from headway.serving.allocation.types import ModelProfile, Shape
 from headway.serving.engine import hardware
 from headway.serving.loadgen.ask import ENDPOINTS, Ask
@@ -75,6 +76,9 @@ def profile(
     point: Annotated[str, typer.Option(metavar="TIME", help="How long a rate is held.")] = "30s",
     spread: Annotated[int, typer.Option(help="Instances that will share what comes at one instant.")] = 1,
     limit: Annotated[str, typer.Option(metavar="TIME", help="For a whole answer.")] = "10min",
+    fill: Annotated[
+        bool, typer.Option("--fill", help="With --engine or --import: curves of the sizes between by interpolation.")
+    ] = False,
     import_: Annotated[
         Path | None, typer.Option("--import", metavar="FILE.csv", help="A table of curves instead; see docs/plan.md.")
     ] = None,
@@ -87,6 +91,8 @@ def profile(
         )
     if slices < 1:
         raise UsageError(f"a GPU in {slices} parts is none", where="--slices")
+    if source and fill:
+        raise UsageError("makes curves of all sizes by itself", where="--from", hint="leave out --fill")
     if not source:
         _refuse(context, _ENGINE_MODEL_ONLY, "goes with --from engine-model")
     if not engine:
@@ -114,6 +120,8 @@ def profile(
                 domain_gpus,
                 None if no_cache else cache or default_folder(),
             )
+    if fill:
+        made = [filled(each) for each in made]
     _save(output, made, slices)
     _print_table(made, slices)
     print(f"wrote {output}: profiles of {', '.join(each.model for each in made)}")

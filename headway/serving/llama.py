@@ -115,6 +115,13 @@ class LlamaServer:
         """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the process, so that it can be given a share of the machine. HeadwayError where none runs."""
+        if self._process is None:
+            raise HeadwayError("llama.cpp's server is not running")
+        return self._process.pid
+
     def start(self) -> None:
         """Start, and wait until it answers.
 
