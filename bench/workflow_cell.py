@@ -44,9 +44,9 @@ WORKLOADS: Mapping[str, tuple[str, ...]] = {
 }
 LONELY_RATE = 0.01
 """Runs per second at which hardly any meets another: some take a minute (1/s)."""
-SPAN = 8.0
+SPAN = 6.0
 """Counted runs come within so many latencies of a lonely run; the warm-up lasts a third of that (1)."""
-FEWEST_RUNS, MOST_RUNS = 200, 3000
+FEWEST_RUNS, MOST_RUNS = 120, 3000
 """Counted runs of a workflow at one rate, whatever the span says (count)."""
 HOPELESS = 1.5
 """Runs in flight, over what Little's law says of the rate and the latency limit, from which on a run is stopped (1)."""

@@ -32,8 +32,8 @@ SLICES = 10
 """Parts of a GPU, as in the paper's example."""
 TRACED_RUNS = 150
 QUICK_METHODS = ("plan", "each alone", "equal", "by hand", "pool")
-QUICK_WORKLOADS = ("beam-search", "rag", "beam-search + rag")
-QUICK_SLICES, QUICK_SPAN, QUICK_TRACED_RUNS = 4, 4.0, 80
+QUICK_WORKLOADS = ("beam-search", "rag", "react")
+QUICK_SLICES, QUICK_SPAN, QUICK_TRACED_RUNS = 4, 3.0, 80
 CALM = 0.8
 """Part of the predicted throughput up to which latencies are expected to be predicted well (1)."""
 BASE = "each alone"

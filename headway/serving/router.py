@@ -216,10 +216,11 @@ class Router:
         if output_tokens is not None:
             flight.attempt.output_tokens = output_tokens
         outcome = self._end(flight, now_s, end, cached_tokens, why) if flight.live else None
-        record = self._record(
-            flight, now_s, end=end.value, status=status, input_tokens=input_tokens, cached_tokens=cached_tokens
-        )
-        self._write(record)
+        if self._journal is not None:
+            record = self._record(
+                flight, now_s, end=end.value, status=status, input_tokens=input_tokens, cached_tokens=cached_tokens
+            )
+            self._write(record)
         self._drain()
         return outcome
 

@@ -17,7 +17,8 @@ def highest_rate(holds: Callable[[float], bool], *, start: float, within: float 
     where it is not, the result is one of the places where it changes.
 
     Args:
-        holds: whether the system keeps its promise at that rate; dear, and called once a step, and some log2(log(step) / within) times more.
+        holds: whether the system keeps its promise at that rate; dear. Called once a step, and then some
+            log2(log(step) / within) times.
         start: a guess, above 0.
         within: how exactly (1).
         step: factor from one rate to the next before the bisection: small where the guess is good (1).
