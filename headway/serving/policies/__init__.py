@@ -15,6 +15,7 @@ from headway.serving.learned.policy import build as build_learned
 from headway.serving.policies.chance import PowerOfTwo, Random
 from headway.serving.policies.least_queue_time import LeastQueueTime
 from headway.serving.policies.least_requests import LeastRequests
+from headway.serving.policies.least_work import LeastWork
 from headway.serving.policies.lmetric import LMetric
 from headway.serving.policies.options import Bounds, read
 from headway.serving.policies.preble import Preble
@@ -41,6 +42,7 @@ _RULES: dict[str, _Rule] = {
     ),
     "lmetric": _Rule(lambda seed, given: LMetric(seed)),
     "session": _Rule(lambda seed, given: Session(seed, **given), {"bound": (0, 0, 1e3)}),
+    "least-work": _Rule(lambda seed, given: LeastWork(seed, **given), {"price": (2, 0, 1e3)}),
     "least-queue-time": _Rule(lambda seed, given: LeastQueueTime(seed)),
     "preble": _Rule(
         lambda seed, given: Preble(seed, **given), {"window_s": (180, 1, 86_400), "rebalance": (1.5, 1, 1e9)}

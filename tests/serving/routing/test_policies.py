@@ -174,6 +174,21 @@ def test_lmetric_believes_the_greater_count() -> None:
     }
 
 
+def test_least_work_prices_what_it_adds() -> None:
+    idle = candidate("idle")
+    near, far = candidate("near", prefill_tokens=500, hit=1000), candidate("far", prefill_tokens=3500, hit=1000)
+    between = candidate("between", prefill_tokens=1500, hit=1000)
+    assert chosen("least-work", near, idle) == {"near"}
+    assert chosen("least-work", between, idle) == {"between"}, "1500 ahead count less than three times 1000 new"
+    assert chosen("least-work", between, idle, price=0) == {"idle"}
+    assert chosen("least-work", far, idle) == {"idle"}
+
+
+def test_least_work_is_work_over_speed() -> None:
+    slow, fast = candidate("slow"), candidate("fast", prefill_tokens=1000, speed=8.0)
+    assert chosen("least-work", slow, fast) == {"fast"}
+
+
 def test_lmetric_ties_are_left_to_chance() -> None:
     assert chosen("lmetric", candidate("a"), candidate("b"), candidate("c", 1)) == {"a", "b"}
 
