@@ -16,9 +16,9 @@ class LeastWork(Rule):
         score_i = (outstanding_i + (1 + price) * new_i) / speed_i
 
     outstanding_i are the prompt tokens sent to i without a first token yet that its cache is not expected to hold,
-    new_i those of this request. With price 0 this is the request's own wait for the first token, as far as prefill makes
-    it; the price counts what a miss takes from those who come after. Ours; found as the part of the learned policy's
-    gain that needs no learning.
+    new_i those of this request. With price 0 this is the request's own wait for the first token, as far as prefill
+    makes it; the price counts what a miss takes from those who come after. Ours; found as the part of the learned
+    policy's gain that needs no learning.
 
     Objective: least time to first token of all requests, not of this one alone.
     Reads: expected hits; our own count of tokens; `speed` from the configuration. Cost: O(n).
