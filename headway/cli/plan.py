@@ -15,6 +15,7 @@ from headway.cli.plan_watch import watch
 from headway.cli.plan_words import print_plan
 from headway.errors import UsageError
 from headway.serving.allocation.files import (
+    read_aggregates,
     read_nodes,
     read_plan,
     read_profiles,
@@ -43,8 +44,13 @@ app.command("watch")(watch)
 
 @app.command("make")
 def make(
-    calls: Annotated[list[Path], typer.Option(help="Recorded calls: from `headway trace import`, or a journal.")],
     rate: Annotated[list[str], typer.Option(metavar="NAME=RATE", help="Runs per second of a workflow; repeatable.")],
+    calls: Annotated[
+        list[Path] | None, typer.Option(help="Recorded calls: from `headway trace import`, or a journal; repeatable.")
+    ] = None,
+    workflows: Annotated[
+        Path | None, typer.Option(help="Instead: what `headway trace calls --aggregates` wrote.")
+    ] = None,
     profiles: Annotated[Path, typer.Option(help="From `headway profile`.")] = Path("profiles.yaml"),
     nodes: Annotated[Path, typer.Option(help="The machines; `headway plan nodes` writes such a file.")] = Path(
         "nodes.yaml"
@@ -62,13 +68,19 @@ def make(
 ) -> None:
     """Find the shares with which workflows are served at their rates, soonest; place them; and say why."""
     rates = _figures(rate, "--rate")
-    runs = by_workflow(runs_of(read_all_calls(calls)))
-    unknown = sorted(set(rates) - set(runs))
+    if bool(calls) == (workflows is not None):
+        raise UsageError("say what the workflows are like: by --calls, or by --workflows")
+    if calls:
+        seen = {name: aggregate(runs) for name, runs in by_workflow(runs_of(read_all_calls(calls))).items()}
+    else:
+        assert workflows is not None
+        seen = {each.workflow: each for each in read_aggregates(workflows)}
+    unknown = sorted(set(rates) - set(seen))
     if unknown:
         raise UsageError(
-            f"no run of {', '.join(unknown)} was recorded", where="--rate", hint=f"recorded: {', '.join(runs)}"
+            f"no run of {', '.join(unknown)} was recorded", where="--rate", hint=f"recorded: {', '.join(seen)}"
         )
-    demands = [Demand(aggregate(runs[name]), each) for name, each in rates.items()]
+    demands = [Demand(seen[name], each) for name, each in rates.items()]
     slices, known = read_profiles(profiles)
     there = read_nodes(nodes)
     predictor = Predictor(

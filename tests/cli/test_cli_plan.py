@@ -106,6 +106,12 @@ def test_what_is_shown_is_what_was_made(planned: str, says: Callable[..., str]) 
     assert shown.strip() in planned
 
 
+def test_averages_will_do_instead_of_calls(planned: str, says: Callable[..., str]) -> None:
+    again = says("plan make --workflows plan.workflows.yaml --rate ask=2 -o again.yaml")
+    assert read_plan(Path("again.yaml")) == read_plan(Path("plan.yaml"))
+    assert "wrote again.yaml and again.workflows.yaml" in again
+
+
 def test_profiles_of_several_ways_stand_in_one_file(planned: str, says: Callable[..., str]) -> None:
     Path("t.csv").write_text(
         "model,tensor_parallel,slices,rate,latency_s,p99_s,saturation\nmine,1,5,1,0.2,0.3,9\nmine,1,10,1,0.1,0.2,18\n"
@@ -221,6 +227,7 @@ def test_too_few_runs_say_nothing(planned: str, says: Callable[..., str]) -> Non
         ("plan nodes --gpus n1=2 --device a1000", "--device: 'a1000' is none of"),
         ("plan nodes --gpus n1 --device a100", "--gpus: 'n1' is not NAME=NUMBER"),
         ("plan make --calls calls.jsonl --rate other=1", "no run of other was recorded"),
+        ("plan make --rate ask=1", "by --calls, or by --workflows"),
         ("plan make --calls none.jsonl --rate ask=1", "none.jsonl: cannot read it"),
         ("plan show none.yaml", "none.yaml: cannot read it"),
     ],

@@ -1,9 +1,9 @@
 """Curves between those that were measured: live engines of every fraction would take too long. Pure.
 
 Of shapes of one GPU or a part of it, between the next smaller and the next larger measured one: saturation is linear
-in the slices; latency at the same load (rate over saturation) is linear in 1 / slices, as time is where an engine is slowed
-in proportion. Both are ours: how Scepsy profiles fractions is not stated. Nothing is continued beyond the measured
-sizes, where memory ends or the step's fixed cost takes over.
+in the slices; latency at the same load (rate over saturation) is linear in 1 / slices, as time is where an engine is
+slowed in proportion. Both are ours: how Scepsy profiles fractions is not stated. Nothing is continued beyond the
+measured sizes, where memory ends or the step's fixed cost takes over.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def gateway_file(
     pools: list[dict[str, Any]] = []
     for model in sorted({engine.instance.model for engine in engines}):
         own = sorted((engine for engine in engines if engine.instance.model == model), key=lambda it: it.name)
-        pool: dict[str, Any] = {"name": dns_label(model), "models": [model], "policy": policy}
+        pool: dict[str, Any] = {"name": dns_label(model), "models": [model], "policy": policy, "ask_usage": True}
         kinds = sorted({devices[engine.instance.node] for engine in own if engine.instance.node in devices})
         about: dict[str, Any] = {"device": kinds[0]} if len(kinds) == 1 else {}
         if namespace:

@@ -2,8 +2,9 @@
 
 On each engine, in this order: one call after the other until it is warm; all at once, for the saturation; then Poisson
 arrivals at parts of it. What is sent is what `allocation.replay` says: bursts as bursts, lengths as recorded, prompts
-that share what the recorded ones share, though in other words (a word stands for a token). No two of these use the same
-private texts, so that none finds in the cache what another left there.
+that share what the recorded ones share, though in other words. A word stands for a token; by how many the engine counts
+more (a chat's template, rare words) shows while it warms up, and prompts are shorter by so many from then on. No two of
+these steps use the same private texts, so that none finds in the cache what another left there.
 
 An engine that fails a call ends the measurement: what a broken engine does is no curve.
 """
@@ -11,8 +12,9 @@ An engine that fails a call ends the measurement: what a broken engine does is n
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from yarl import URL
@@ -91,8 +93,10 @@ async def live_curve(
     """The curve of one engine; see `live_profile`."""
     sizes = {call.block_tokens for call in calls if call.blocks} or {16}
     measuring = _Measuring(url, sweep, ask, max(sizes))
+    more = []
     for _, job in Replay(calls, seed=0).arrivals(WARMING_CALLS, 1.0, spread=sweep.spread)[:WARMING_CALLS]:
-        await measuring.rows([(0.0, job)], seed=0)
+        more += [row.asked_tokens - row.input_tokens for row in await measuring.rows([(0.0, job)], seed=0)]
+    measuring = replace(measuring, more_tokens=max(0, round(statistics.median(more))))
     at_once = Replay(calls, seed=1).arrivals(sweep.saturation_calls, float("inf"), spread=sweep.spread)
     rows = await measuring.rows(at_once, seed=1)
     saturation = throughput(_end_s(row) for row in rows)
@@ -116,10 +120,15 @@ class _Measuring:
     sweep: Sweep
     ask: Ask
     block_tokens: int
+    more_tokens: int = 0
+    """That the engine counts in a prompt beyond its words."""
 
     async def rows(self, arrivals: Sequence[tuple[float, Job]], *, seed: int) -> list[Row]:
         """Send and wait. HeadwayError where one was not answered to its end."""
-        load = [arrival(at_s, job, self.block_tokens, seed=seed) for at_s, job in arrivals]
+        shorter = [
+            (at_s, replace(job, input_tokens=max(1, job.input_tokens - self.more_tokens))) for at_s, job in arrivals
+        ]
+        load = [arrival(at_s, job, self.block_tokens, seed=seed) for at_s, job in shorter]
         outcome = await run(load, self.ask, self.url, limits=self.sweep.limits, stop=asyncio.Event())
         failed = [row for row in outcome.rows if row.end != DONE]
         if failed:
