@@ -3,12 +3,12 @@
 One option for each model, least total cost, everything packed (`packing`). Without packing this is a knapsack with one
 choice from each class, whose optimum dynamic programming gives at once for every size; that is a lower bound for what
 is left to choose. The size is counted in several ways, each of which no packing can exceed: slices, and the dual
-feasible weights (`packing.dual_weight`), which see that pieces of six tenths never share a GPU. Options are tried in
+feasible weights (`packing.dual_feasible`), which see that pieces of six tenths never share a GPU. Options are tried in
 the order of their bounds, so the first complete choice is mostly the best, and what remains is to prove it.
 
-Cost: for M models with n options each, G GPUs and f slices, tables of M * G f * k entries, each a minimum over the
-sizes that occur; then `nodes` times a bound for n options. Loses where many choices are about equally good and few of
-them can be packed: then the limit ends it, and the best so far is what it has.
+Cost: for M models with n options each, G GPUs and f slices, M tables of G f entries for each way of counting, each
+entry a minimum over the sizes that occur; then `nodes` times a bound for n options. Loses where many choices are about
+equally good and few of them can be packed: then the limit ends it, and the best so far is what it has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headway.serving.allocation.options import Floats, Ints, Options
-from headway.serving.allocation.packing import DUAL_FEASIBLE, dual_weight, fits
+from headway.serving.allocation.packing import dual_feasible, fits
 
 NODES = 40_000
 """Partial choices that are looked at before the search ends with what it has (count). Ours: about 5 s."""
@@ -55,6 +55,7 @@ class _Search:
     nodes_left: int
     sizes: list[list[Ints]] = field(default_factory=list)
     bounds: list[list[Floats]] = field(default_factory=list)
+    in_order: list[Floats] = field(default_factory=list)
     best: tuple[int, ...] | None = None
     best_cost: float = float("inf")
     nodes: int = 0
@@ -63,21 +64,39 @@ class _Search:
         """Sizes of all options in every way of counting, and the bounds for what is left after each model."""
         gpus, f = sum(self.domains), self.slices_per_gpu
         ways = [(gpus * f, [table.slices for table in self.tables])]
-        for k in DUAL_FEASIBLE:
+        for weights in dual_feasible(f):
             counted = []
             for table in self.tables:
                 each = [
-                    dual_weight(share.shape.slices, f, k) * share.shape.tensor_parallel * share.replicas
+                    weights.of[share.shape.slices] * share.shape.tensor_parallel * share.replicas
                     for share in table.shares
                 ]
                 counted.append(np.array(each, dtype=np.int64))
-            ways.append((gpus * f * k, counted))
+            ways.append((gpus * weights.gpu, counted))
         for capacity, counted in ways:
             self.sizes.append(counted)
             bounds = [np.zeros(capacity + 1)]
             for table_sizes, cost in zip(reversed(counted), reversed(self.costs), strict=True):
                 bounds.append(self._bound(table_sizes, cost, bounds[-1]))
             self.bounds.append(bounds[::-1])
+        if self.ordered:
+            capacity = gpus * f
+            following = np.zeros((capacity + 1, capacity + 1))
+            self.in_order.append(following)
+            for table, cost in zip(reversed(self.tables), reversed(self.costs), strict=True):
+                following = self._bound_in_order(table.slices, cost, following)
+                self.in_order.insert(0, following)
+
+    def _bound_in_order(self, sizes: Ints, cost: Floats, after: Floats) -> Floats:
+        """As `_bound` in slices, and for each size that the model before has: no more than that is to be had."""
+        least: Floats = np.full_like(after, np.inf)
+        for size in np.unique(sizes):
+            if size < len(after):
+                cheapest = cost[sizes == size].min()
+                rest = after[size, : len(after) - size]
+                total = np.maximum(cheapest, rest) if self.worst else cheapest + rest
+                least[size, size:] = np.minimum(least[size, size:], total)
+        return np.asarray(np.minimum.accumulate(least, axis=0))
 
     def _bound(self, sizes: Ints, cost: Floats, after: Floats) -> Floats:
         """Least cost from here on for each capacity, given that from the next model on."""
@@ -105,9 +124,17 @@ class _Search:
             rest = room - sizes[at]
             after = np.where(rest >= 0, bounds[at + 1][np.maximum(rest, 0)], np.inf)
             np.maximum(bound, np.maximum(costs, after) if self.worst else costs + after, out=bound)
+        if self.ordered:
+            rest = left[0] - table.slices
+            after = np.where(
+                rest >= 0,
+                self.in_order[at + 1][np.minimum(table.slices, len(self.in_order[0]) - 1), np.maximum(rest, 0)],
+                np.inf,
+            )
+            np.maximum(bound, np.maximum(costs, after) if self.worst else costs + after, out=bound)
+            if choice:
+                bound[table.slices > self.tables[at - 1].slices[choice[-1]]] = np.inf
         total = np.maximum(cost, bound) if self.worst else cost + bound
-        if self.ordered and choice:
-            total[table.slices > self.tables[at - 1].slices[choice[-1]]] = np.inf
         for index in np.argsort(total, kind="stable"):
             if not total[index] < self.best_cost - GAP * abs(self.best_cost if np.isfinite(self.best_cost) else 0.0):
                 return
@@ -149,6 +176,5 @@ def cheapest(
     """
     search = _Search(tables, costs, domains, slices_per_gpu, worst, ordered, most_nodes)
     search.prepare()
-    capacity = sum(domains) * slices_per_gpu
-    search.dive((), float("-inf") if worst else 0.0, (capacity, *(capacity * k for k in DUAL_FEASIBLE)), [], [])
+    search.dive((), float("-inf") if worst else 0.0, tuple(len(each[-1]) - 1 for each in search.bounds), [], [])
     return Best(search.best, search.best_cost, search.nodes < most_nodes, search.nodes)

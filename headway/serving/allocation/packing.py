@@ -5,7 +5,8 @@ Fractions may lie on any GPU that no whole instance has, so the two questions ar
 - whole instances of t GPUs each go into domains. Largest first into any domain with room is exact where each degree
   divides the next larger one (1, 2, 4, 8); otherwise a search decides;
 - fractions go into what GPUs are left, a bin packing with few different sizes: best-fit decreasing, and where that
-  needs more GPUs than there are, and the lower bounds do not rule it out, a search.
+  needs more GPUs than there are, and the bounds (`dual_feasible`) do not rule it out, an integer program (Gilmore and
+  Gomory 1961) over the ways to fill a GPU, of which there are at most 42 for tenths.
 """
 
 from __future__ import annotations
@@ -13,20 +14,91 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 from headway.serving.allocation.types import Share
 
-DUAL_FEASIBLE = (1, 2, 3, 4)
-"""k of the functions u_k of Fekete and Schepers (2001): bounds for bin packing that see that two pieces of more than a
-half never share a GPU, and so on for thirds."""
+ALL_UP_TO = 10
+"""Parts of a GPU up to which all dual feasible functions are found (count): 0.1 s for tenths, 30 times as long for 12."""
+SOME = range(1, 10)
+"""k of those that are used for more parts: u_k of Fekete and Schepers (2001)."""
 
 
-def dual_weight(slices: int, slices_per_gpu: int, k: int) -> int:
-    """u_k(slices / f) in units of 1 / (k f): whatever fits in one GPU has at most k f in sum."""
-    if (k + 1) * slices % slices_per_gpu == 0:
-        return k * slices
-    return slices_per_gpu * ((k + 1) * slices // slices_per_gpu)
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A dual feasible function: whatever fits in one GPU weighs no more than the GPU. A bound for bin packing.
+
+    Attributes:
+        of: weight of a piece by its slices, from 0 to f.
+        gpu: weight of a GPU, which is that of f slices.
+    """
+
+    of: tuple[int, ...]
+    gpu: int
+
+
+@lru_cache(maxsize=16)
+def dual_feasible(slices_per_gpu: int) -> tuple[Weights, ...]:
+    """Functions that together are as good a bound as the linear program of bin packing, or nearly.
+
+    A maximal one is superadditive, v(i) + v(j) <= v(i + j), and symmetric, v(i) + v(f - i) = 1; the corners of that
+    polytope are enough. With more than ALL_UP_TO parts there are too many, and only u_k are taken, which see for
+    instance that two pieces of more than a half never share a GPU.
+    """
+    f = slices_per_gpu
+    if f > ALL_UP_TO:
+        return tuple(
+            Weights(
+                tuple(k * size if (k + 1) * size % f == 0 else f * ((k + 1) * size // f) for size in range(f + 1)),
+                k * f,
+            )
+            for k in SOME
+        )
+    free = (f - 1) // 2  # v of the others follows from symmetry
+    corners: set[tuple[Fraction, ...]] = set() if free else {()}
+    if free:
+        rows, limits = _superadditive(f, free)
+        active = np.array(list(itertools.combinations(range(len(rows)), free)))
+        active = active[np.abs(np.linalg.det(rows[active])) > 1e-9]
+        points = np.linalg.solve(rows[active], limits[active][..., None])[..., 0]
+        for point in points[np.all(points @ rows.T <= limits + 1e-9, axis=1)]:
+            corners.add(tuple(Fraction(float(value)).limit_denominator(1000) for value in point))
+    weights = []
+    for exact in sorted(corners):
+        values = [Fraction(0), *exact, *([Fraction(1, 2)] if f % 2 == 0 else [])]
+        values += [1 - values[f - size] for size in range(len(values), f + 1)]
+        gpu = math.lcm(*(value.denominator for value in values))
+        weights.append(Weights(tuple(int(value * gpu) for value in values), gpu))
+    return tuple(weights)
+
+
+def _superadditive(f: int, free: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """rows @ v <= limits for v(1) to v(free)."""
+
+    def linear(size: int) -> tuple[NDArray[np.float64], float]:
+        """v(size) as coefficients and a constant."""
+        unit = np.zeros(free)
+        if 2 * size == f:
+            return unit, 0.5
+        if size <= free:
+            unit[size - 1] = 1.0
+            return unit, 0.0
+        unit[f - size - 1] = -1.0
+        return unit, 1.0
+
+    rows, limits = [-row for row in np.eye(free)], [0.0] * free
+    for a in range(1, f):
+        for b in range(a, f - a):
+            (left, left_at), (right, right_at), (both, both_at) = linear(a), linear(b), linear(a + b)
+            rows.append(left + right - both)
+            limits.append(both_at - left_at - right_at)
+    return np.array(rows).reshape(-1, free), np.array(limits)
 
 
 def domain_sizes(gpus: int, domain_gpus: int) -> tuple[int, ...]:
@@ -115,7 +187,7 @@ def bins(sizes: tuple[int, ...], capacity: int, most: int) -> tuple[tuple[int, .
         return ()
     if sizes[0] > capacity or sum(sizes) > most * capacity:
         return None
-    if any(sum(dual_weight(size, capacity, k) for size in sizes) > most * capacity * k for k in DUAL_FEASIBLE):
+    if any(sum(each.of[size] for size in sizes) > most * each.gpu for each in dual_feasible(capacity)):
         return None
     groups: list[list[int]] = []
     room: list[int] = []
@@ -133,42 +205,41 @@ def bins(sizes: tuple[int, ...], capacity: int, most: int) -> tuple[tuple[int, .
 
 
 def _search_bins(sizes: tuple[int, ...], capacity: int, most: int) -> tuple[tuple[int, ...], ...] | None:
-    """Fills one GPU after the other, each with the largest piece that is left and every maximal choice beside it."""
+    """The fewest GPUs, as a covering problem: how often to fill a GPU in each of the ways in which it is full."""
     kinds = tuple(sorted(set(sizes), reverse=True))
-    hopeless: set[tuple[tuple[int, ...], int]] = set()
-
-    def fill(left: tuple[int, ...], gpus: int) -> tuple[tuple[int, ...], ...] | None:
-        if not any(left):
-            return ()
-        total = sum(kind * count for kind, count in zip(kinds, left, strict=True))
-        if gpus == 0 or math.ceil(total / capacity) > gpus or (left, gpus) in hopeless:
-            return None
-        first = next(at for at, count in enumerate(left) if count)
-        start = tuple(count - (at == first) for at, count in enumerate(left))
-        for taken in _maximal(kinds, start, capacity - kinds[first]):
-            rest = fill(tuple(count - take for count, take in zip(start, taken, strict=True)), gpus - 1)
-            if rest is not None:
-                group = [kinds[first]]
-                for kind, take in zip(kinds, taken, strict=True):
-                    group += [kind] * take
-                return (tuple(group), *rest)
-        hopeless.add((left, gpus))
+    counts = np.array([sizes.count(kind) for kind in kinds])
+    patterns = np.array(_full(kinds, capacity))
+    solved = milp(
+        np.ones(len(patterns)),
+        integrality=np.ones(len(patterns), dtype=np.int64),
+        bounds=Bounds(0, most),
+        constraints=LinearConstraint(patterns.T, lb=counts),
+    )
+    if not solved.success:
+        return None  # not even `most` of each
+    times = np.rint(solved.x).astype(int)
+    if times.sum() > most:
         return None
+    left = counts.copy()
+    groups = []
+    for pattern in np.repeat(patterns, times, axis=0):
+        taken = np.minimum(pattern, left)
+        left -= taken
+        groups.append(tuple(int(kind) for kind, count in zip(kinds, taken, strict=True) for _ in range(count)))
+    return tuple(group for group in groups if group)
 
-    return fill(tuple(sizes.count(kind) for kind in kinds), most)
 
-
-def _maximal(kinds: tuple[int, ...], left: tuple[int, ...], room: int) -> list[tuple[int, ...]]:
-    """All ways to fill `room` to which nothing of what is left can be added, fullest first."""
-    found: list[tuple[int, tuple[int, ...]]] = []
-
-    def take(at: int, room: int, taken: tuple[int, ...]) -> None:
-        if at == len(kinds):
-            if not any(count > take and kind <= room for kind, count, take in zip(kinds, left, taken, strict=True)):
-                found.append((room, taken))
-            return
-        for count in range(min(left[at], room // kinds[at]), -1, -1):
-            take(at + 1, room - count * kinds[at], (*taken, count))
-
-    take(0, room, ())
-    return [taken for _, taken in sorted(found, key=lambda each: each[0])]
+@lru_cache(maxsize=4096)
+def _full(kinds: tuple[int, ...], room: int) -> list[tuple[int, ...]]:
+    """All ways to fill `room` with pieces of these kinds (descending) to which no piece can be added."""
+    if len(kinds) == 1:
+        return [(room // kinds[0],)]
+    found = []
+    for count in range(room // kinds[0], -1, -1):
+        rest = room - count * kinds[0]
+        found += [
+            (count, *others)
+            for others in _full(kinds[1:], rest)
+            if rest - sum(kind * each for kind, each in zip(kinds[1:], others, strict=True)) < kinds[0]
+        ]
+    return found

@@ -5,13 +5,12 @@
     b. a vector is packed onto whole GPUs logically: what cannot be packed is dropped;
     c. for each model the tensor-parallel degrees and replica counts that use its share up, the degree at most the fast
        domain;
-    d. throughput first: of these, those that keep up, and of those the one of least latency; where none keeps up, the
-       one that takes most;
+    d. throughput first, then latency, as `goal` has it;
     e. several workflows: an outer level splits whole GPUs between those that share no model, and rejects splits that
        starve one.
 
 The vectors are not enumerated one by one: `branch.cheapest` finds the same best one by bounds. What differs from
-`search`: the order rule, the single option for each share, and whole GPUs for each group of workflows.
+`search`: the order rule, and whole GPUs for each group of workflows.
 
 Loses where a small model that is called seldom needs memory, or a steep curve makes a little more GPU worth much to a
 model of small latency share: the rule forbids both. `bench/allocation_search.py` measures by how much.
@@ -27,7 +26,7 @@ import numpy as np
 from headway.errors import UsageError
 from headway.serving.allocation.branch import NODES, cheapest
 from headway.serving.allocation.goal import STILL, goal
-from headway.serving.allocation.options import Floats, Options
+from headway.serving.allocation.options import Floats, Options, without_dominated
 from headway.serving.allocation.packing import domain_sizes, shares_fit
 from headway.serving.allocation.predict import Predictor
 from headway.serving.allocation.search import Found, Room, no_room, planned, room, tables_of
@@ -141,11 +140,10 @@ def _ordered(
     """The best vector of shares that keeps the order: shares, cost, partial vectors looked at."""
     kept, kept_costs = [], []
     for table, cost in zip(tables, costs, strict=True):
-        # Of the ways to use a share up, the cheapest; among those that cannot keep up, the one that takes most.
-        order = np.lexsort((-table.headroom, cost, table.slices))
-        first = order[np.r_[True, np.diff(table.slices[order]) > 0]] if len(order) else order
-        kept.append(table.only(first.astype(np.int64)))
-        kept_costs.append(cost[first])
+        left = _best_uses(table, cost, there.slices_per_gpu)
+        index = {share: at for at, share in enumerate(table.shares)}
+        kept.append(left)
+        kept_costs.append(cost[np.array([index[share] for share in left.shares], dtype=np.int64)])
     best = cheapest(
         kept,
         kept_costs,
@@ -158,6 +156,18 @@ def _ordered(
     if best.choice is None:
         return None
     return tuple(table.shares[at] for table, at in zip(kept, best.choice, strict=True)), best.cost, best.nodes
+
+
+def _best_uses(table: Options, cost: Floats, slices_per_gpu: int) -> Options:
+    """The ways to use each share up, but those that another way for the same share makes needless."""
+    kept = [
+        same.shares
+        for size in np.unique(table.slices)
+        for of in (table.slices == size,)
+        for same in (without_dominated(table.only(of), cost[of], slices_per_gpu),)
+    ]
+    wanted = {share for shares in kept for share in shares}
+    return table.only(np.array([share in wanted for share in table.shares]))
 
 
 def _in_order(shares: Sequence[Share], demands: Sequence[Demand], predictor: Predictor) -> tuple[Share, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import UsageError
-from headway.serving.allocation.packing import bins, dual_weight, fits, spread_whole
+from headway.serving.allocation.packing import Weights, bins, dual_feasible, fits, spread_whole
 from headway.serving.allocation.place import place
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Plan, Shape, Share
@@ -158,9 +159,21 @@ def test_packing_is_exact(sizes: list[int], most: int) -> None:
         assert sorted(size for group in found for size in group) == sorted(sizes)
 
 
-@given(st.lists(st.integers(1, 10), max_size=10).filter(lambda sizes: sum(sizes) <= 10), st.sampled_from([1, 2, 3, 4]))
-def test_no_gpu_holds_more_than_its_dual_weight(sizes: list[int], k: int) -> None:
-    assert sum(dual_weight(size, 10, k) for size in sizes) <= 10 * k
+@given(st.integers(1, 14), st.data())
+@settings(deadline=None)
+def test_what_fits_on_a_gpu_weighs_no_more_than_it(f: int, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, f), max_size=f).filter(lambda sizes: sum(sizes) <= f))
+    for weights in dual_feasible(f):
+        assert weights.of[f] == weights.gpu
+        assert sum(weights.of[size] for size in sizes) <= weights.gpu
+
+
+def test_weights_see_what_never_shares_a_gpu() -> None:
+    by_weight = {Fraction(sum(each.of[size] for size in (6, 6, 6)), each.gpu) for each in dual_feasible(10)}
+    assert max(by_weight) == 3
+    assert max(Fraction(5 * each.of[4], each.gpu) for each in dual_feasible(10)) == Fraction(5, 2)
+    assert dual_feasible(1) == (Weights((0, 1), 1),)
+    assert dual_feasible(2) == (Weights((0, 1, 2), 2),)
 
 
 def test_odd_degrees_are_packed_by_search() -> None:
