@@ -31,10 +31,10 @@ SHARES = (0.6, 0.8, 0.95)
 """Of the rate that the fleet just serves under LMetric."""
 POLICIES = tuple(name for name in NAMES if name != "learned")
 SHIFTS = ("sharing 5 to 50 %", "rate x2", "slow", "kill")
-SHIFT_POLICIES = ("least-requests", "prefix-and-load", "lmetric", "learned")
-REQUESTS = 8000
-WARM_UP = 4000
-SHIFT_REQUESTS = 16_000
+SHIFT_POLICIES = ("least-requests", "prefix-and-load", "lmetric", "least-work", "learned")
+REQUESTS = 6000
+WARM_UP = 3000
+SHIFT_REQUESTS = 12_000
 BASE = "prefix-and-load"
 
 
