@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,25 +13,39 @@ from headway.decide.journal import DroppedRecord, Record, parse_lines, to_line
 from headway.errors import UsageError
 
 MAX_BYTES = 256 * 2**20  # about a million records; a job of weeks must not fill a disk unasked
+LOOK_EVERY_S = 1.0
+"""Between two looks at whether the file was rotated, by the records' own times."""
 
 
 class FileJournal:
     """Appends records to a file, one line and one system call each. Holds nothing back, so its memory is constant.
 
     `write` never raises: what cannot be written (disk full, file at its limit, closed) is counted in `dropped`, and
-    the count goes into the file as a `dropped` record as soon as a write succeeds again, at the latest by `close`.
-    No clock is read; a `dropped` record takes the time of the record that follows it. Any thread may write: lines
-    stay whole because each is one append; only the count could lose some if two threads fail at one moment.
+    the count goes into the file as one `dropped` record together with the first record that can be written again, at
+    the latest by `close`. No clock is read; a `dropped` record takes the time of the record that follows it. Any thread
+    may write: lines stay whole because each is one append; only the count could lose some if two threads fail at one
+    moment.
+
+    The file may be rotated: about once in a second of the records' times, and where a record does not fit, `write`
+    looks whether the path leads to another file, and then opens that one, or whether the file became shorter.
 
     Args:
         path: the file; created with its folders, else appended to.
-        max_bytes: size beyond which records are dropped.
+        max_bytes: size of the file beyond which records are dropped, until it is rotated.
+        on_trouble: called with one line when records begin to be dropped, when they are written again, and when a
+            rotated file's successor cannot be opened; must not raise.
 
     Raises:
         UsageError: the file cannot be opened for appending.
     """
 
-    def __init__(self, path: str | Path, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        max_bytes: int = MAX_BYTES,
+        on_trouble: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.path = Path(path)
         self.dropped = 0
         self._reported = 0
@@ -37,6 +53,9 @@ class FileJournal:
         self._last_t_s = 0.0
         self._last_group = "default"
         self._max_bytes = max_bytes
+        self._on_trouble = on_trouble
+        self._looked_s = 0.0
+        self._full = self._cannot_follow = False
         self._stream: io.FileIO | None = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,64 +70,110 @@ class FileJournal:
     def write(self, record: Record) -> None:
         """Append one record, or count it as dropped."""
         self._last_t_s, self._last_group = record.t_s, record.group
-        if self.dropped > self._reported and not self._report():
-            self._drop(self._why)
+        if abs(record.t_s - self._looked_s) >= LOOK_EVERY_S:
+            self.look()
+        missing, dropped = self.dropped - self._reported, self.dropped
+        why = self._append([self._missing(missing), record] if missing else [record])
+        if why:
+            self.dropped += 1
+            self._why = why
+            if not missing and self._stream is not None:
+                self._on_trouble(f"the journal {self.path} drops records: {why}")
+        elif missing:
+            self._reported = dropped
+            self._on_trouble(f"the journal {self.path} is written again; {missing} records are missing")
+
+    def look(self) -> None:
+        """Follow a rotation now: open the file that is now at the path, or note how long the file is. Never raises."""
+        self._looked_s = self._last_t_s
+        stream = self._stream
+        if stream is None:
             return
-        self._append(record, limit_bytes=self._max_bytes)
+        try:
+            ours = os.fstat(stream.fileno())
+            if not stat.S_ISREG(ours.st_mode):
+                return
+            if not self._is_at_path(ours):
+                self._open_next(stream)
+            elif ours.st_size != self._size_bytes:  # shorter: copied and truncated; longer: others append too
+                self._full = self._full and ours.st_size > self._size_bytes
+                self._size_bytes = ours.st_size if ours.st_size > self._size_bytes else self._end_whole_line(stream)
+            if self._cannot_follow:
+                self._cannot_follow = False
+                self._on_trouble(f"the journal {self.path} was opened again")
+        except OSError as error:
+            if not self._cannot_follow:
+                self._cannot_follow = True
+                self._on_trouble(
+                    f"the journal {self.path} was rotated and cannot be opened again ({error.strerror}): "
+                    f"goes on in the old file"
+                )
 
     def close(self) -> None:
         """Write down what was dropped, close the file. Idempotent; later writes are dropped."""
         if self._stream is None:
             return
-        if self.dropped > self._reported:
-            self._report(last=True)
+        missing = self.dropped - self._reported
+        if missing and not self._append([self._missing(missing)], last=True):
+            self._reported += missing
         try:
             self._stream.close()
         except OSError:  # the data is written already; a late complaint of the file system changes nothing
             self._why = "closing failed"
         self._stream = None
 
-    def _report(self, *, last: bool = False) -> bool:
-        """The count of dropped records as a line; at the file's limit only once, by the last call."""
-        missing, dropped = self.dropped - self._reported, self.dropped
-        record = DroppedRecord(t_s=self._last_t_s, group=self._last_group, count=missing, what=self._why)
-        limit_bytes = self._max_bytes + 4096 if last else self._max_bytes
-        if not self._append(record, limit_bytes=limit_bytes, count=False):
+    def _is_at_path(self, ours: os.stat_result) -> bool:
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
             return False
-        self._reported = dropped
-        return True
+        return os.path.samestat(ours, there)
 
-    def _append(self, record: Record, *, limit_bytes: int, count: bool = True) -> bool:
-        why = ""
+    def _open_next(self, old: io.FileIO) -> None:
+        """OSError: it cannot be opened; then the old file stays."""
+        stream = io.FileIO(self.path, "a")
+        try:
+            size_bytes = self._end_whole_line(stream)
+        except OSError:
+            stream.close()
+            raise
+        self._stream, self._size_bytes, self._full = stream, size_bytes, False
+        old.close()
+
+    def _missing(self, count: int) -> DroppedRecord:
+        return DroppedRecord(t_s=self._last_t_s, group=self._last_group, count=count, what=self._why)
+
+    def _append(self, records: list[Record], *, last: bool = False) -> str:
+        """All of `records` by one call, or none; returns what went wrong, or an empty string.
+
+        At the file's limit nothing more is taken, also what is small, but the count of what is missing by the `last`
+        call: else the last bytes would be filled by such counts.
+        """
         if self._stream is None:
-            why = "the journal was closed"
-        else:
-            try:
-                line = to_line(record).encode() + b"\n"
-                if self._size_bytes + len(line) > limit_bytes:
-                    why = f"the file reached its limit of {self._max_bytes} bytes"
-                else:
-                    why = self._append_line(self._stream, line)
-            except (OSError, ValueError) as error:
-                why = f"{type(error).__name__}: {error}"
-        if why:
-            self._why = why
-            if count:
-                self._drop(why)
-        return not why
+            return "the journal was closed"
+        try:
+            lines = b"".join(to_line(record).encode() + b"\n" for record in records)
+            limit_bytes = self._max_bytes + 4096 if last else self._max_bytes
+            if not last and not self._full and self._size_bytes + len(lines) > limit_bytes:
+                self.look()
+            self._full = self._full or self._size_bytes + len(lines) > limit_bytes
+            if self._full and not (last and self._size_bytes + len(lines) <= limit_bytes):
+                return f"the file reached its limit of {self._max_bytes} bytes"
+            return self._append_lines(self._stream, lines)
+        except (OSError, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
 
-    def _append_line(self, stream: io.FileIO, line: bytes) -> str:
-        """Write `line` whole or not at all; returns what went wrong, or an empty string."""
-        written = stream.write(line)
-        if written == len(line):
+    def _append_lines(self, stream: io.FileIO, lines: bytes) -> str:
+        """Write `lines` whole or not at all; returns what went wrong, or an empty string."""
+        written = stream.write(lines)
+        if written == len(lines):
             self._size_bytes += written
             return ""
-        os.ftruncate(stream.fileno(), self._size_bytes)  # a full disk took a part: half a line would spoil the file
+        # A full disk took a part, and half a line would spoil the file. The file itself says where that part begins:
+        # others may have appended or truncated since we looked.
+        self._size_bytes = max(0, os.fstat(stream.fileno()).st_size - written)
+        os.ftruncate(stream.fileno(), self._size_bytes)
         return "the disk took only part of a line"
-
-    def _drop(self, why: str) -> None:
-        self.dropped += 1
-        self._why = why
 
     @staticmethod
     def _end_whole_line(stream: io.FileIO) -> int:

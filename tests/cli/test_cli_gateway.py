@@ -72,6 +72,18 @@ def test_it_says_where_it_listens_rereads_its_file_and_ends_with_0(tmp_path: Pat
         assert process.stderr.read() == ""
 
 
+@pytest.mark.timeout(60)
+def test_a_renamed_journal_is_begun_anew_at_sighup(tmp_path: Path) -> None:
+    path, journal = tmp_path / "gateway.yaml", tmp_path / "gateway.jsonl"
+    path.write_text(f"listen: {{port: 0}}\njournal: {{path: {journal}}}\n{POOL}")
+    with started(path) as (process, line_with):
+        line_with("joined")
+        journal.rename(tmp_path / "gateway.jsonl.1")
+        process.send_signal(signal.SIGHUP)
+        line_with("has read its configuration again")
+        assert journal.exists()
+
+
 def test_a_port_in_use_is_one_line_and_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "gateway.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -56,7 +56,7 @@ class Gateway:
         self._tracing = (
             Tracing(config.tracing.endpoint, share=config.tracing.sample) if config.tracing is not None else None
         )
-        self._journal = _journal(config)
+        self._journal = _journal(config, told)
         clock = Clock()
         heard = [self._telemetry.record, self._tell]
         if self._tracing is not None:
@@ -126,7 +126,7 @@ class Gateway:
         """Run until SIGTERM or SIGINT. SIGHUP reads the configuration again.
 
         Args:
-            reread: reads it; None: SIGHUP changes nothing.
+            reread: reads it; None: SIGHUP only makes the journal follow a rotation.
 
         Raises:
             UsageError: a source of replicas is wrong. (A bad configuration at SIGHUP is said, and the old one stays.)
@@ -171,6 +171,8 @@ class Gateway:
         return waiting
 
     def _hung_up(self, reread: Callable[[], Config] | None) -> None:
+        if self._journal is not None:
+            self._journal.look()  # it may have been rotated
         if reread is None:
             return
         try:
@@ -226,11 +228,11 @@ def admin_token(config: Config, environment: Mapping[str, str]) -> str:
     return secret(config.admin_token_env, environment, where="admin_token_env")
 
 
-def _journal(config: Config) -> FileJournal | None:
+def _journal(config: Config, told: Callable[[str], None]) -> FileJournal | None:
     if config.journal is None:
         return None
     try:
-        return FileJournal(config.journal.path, max_bytes=config.journal.max_bytes)
+        return FileJournal(config.journal.path, max_bytes=config.journal.max_bytes, on_trouble=told)
     except UsageError as error:
         raise UsageError(error.what, where=f"journal.path: {error.where}") from None
 
