@@ -83,10 +83,11 @@ def _setting(run: ServingRun, summary: ServingSummary) -> list[str]:
     if not summary.requests:
         return ["The journal holds no request, only changes of the fleet."]
     policies = ", ".join(summary.policies)
-    rate = f", {summary.requests / summary.span_s:.3g} per second" if summary.span_s > 0 else ""
+    span_s = round(summary.span_s, 1)  # as it is shown, so that the rate is that of the figures beside it
+    came = f", which came in {span_s:.1f} s ({summary.requests / span_s:.3g} per second)" if span_s > 0 else ""
     lines = [
-        f"{counted(summary.requests, 'request')} for {', '.join(run.models)} in {run.end_s:.1f} s{rate}; "
-        f"{'policies' if len(summary.policies) > 1 else 'policy'} {policies}."
+        f"{counted(summary.requests, 'request')} for {', '.join(run.models)}{came}; the journal goes on for "
+        f"{run.end_s:.1f} s; {'policies' if len(summary.policies) > 1 else 'policy'} {policies}."
     ]
     ends = ", ".join(f"{count} {end}" for end, count in summary.ends.items())
     retried = f" {counted(summary.retried, 'request')} needed more than one attempt." if summary.retried else ""

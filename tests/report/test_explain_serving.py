@@ -131,9 +131,17 @@ def test_the_slowest_and_the_most_mispredicted() -> None:
     assert [r.request for r in mispredicted(run, 5)] == ["r-2", "r-1"]
 
 
+def test_the_rate_is_that_of_the_time_beside_it() -> None:
+    run = serving_run("g", [request(f"r{number}", number / 40, t_s=WALL_S + 50.9) for number in range(1500)])
+    assert run is not None
+    assert tell_serving(run).setting[0] == (
+        "1500 requests for llama, which came in 37.5 s (40 per second); the journal goes on for 50.9 s; policy learned."
+    )
+
+
 def test_the_story_of_a_run() -> None:
     story = tell_serving(a_run())
-    assert story.setting[0].startswith("5 requests for llama in ")
+    assert story.setting[0].startswith("5 requests for llama, which came in ")
     assert "3 done, 1 failed, 1 refused" in story.setting[1]
     assert "1 of 2 met their goal" in story.setting[3]
     assert [grid.title for grid in story.grids] == ["By rule", "By replica"]
