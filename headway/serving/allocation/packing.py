@@ -25,7 +25,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from headway.serving.allocation.types import Share
 
 ALL_UP_TO = 10
-"""Parts of a GPU up to which all dual feasible functions are found (count): 0.1 s for tenths, 30 times as long for 12."""
+"""Parts of a GPU up to which all dual feasible functions are found (count): 0.1 s for tenths."""
 SOME = range(1, 10)
 """k of those that are used for more parts: u_k of Fekete and Schepers (2001)."""
 
