@@ -27,11 +27,10 @@ class LearnedOptions:
         range_tolerance: how far outside the range of the training data a feature may lie, in widths of that range.
         saturation: mean KV usage above which the hash filter works (Lodestar: 0.8 in the paper, 0.5 in its code);
             1: never.
-        price: what a second of prefill work, that a better hit would save, counts beside a second of the request's own
-            TTFT (1): it delays those who come after. 0: nothing, as in Lodestar.
+        price: what a second of avoidable work counts beside a second of the request's own TTFT (1): work is avoidable
+            where another replica of the same device has the tokens cached. 0: nothing, as in Lodestar.
         control_share: share of requests that the heuristic chooses for, to compare with (the guard's control arm).
         fit: how models are fitted; not among what users can set.
-        warm: whether a round begins at the weights of the last model; not among what users can set.
     """
 
     heuristic: str = "lmetric"
@@ -46,7 +45,6 @@ class LearnedOptions:
     saturation: float = 1.0
     price: float = 2.0
     control_share: float = 0.05
-    warm: bool = False
     fit: Fit = field(default_factory=Fit)
 
 

@@ -48,21 +48,24 @@ class LearnedPolicy:
         2. a feature of any replica is out of range         the heuristic
         3. the guard's draw: control arm, or not trusted    the heuristic
         4. with probability `explore`                       any replica
-        5. else, of those that the hash filter keeps        the least predicted TTFT + price * work, where work is what
-                                                            the new tokens take there; chance among those nearly as good
+        5. else, of those that the hash filter keeps        the least predicted TTFT + price * avoidable work; chance
+                                                            among those nearly as good
 
     Predictions are the model's times a correction for each replica (`corrections`). The heuristic chooses for every
     request, so that falling back costs nothing. Every measured TTFT becomes a sample at the first token, whoever chose;
     a client that left before that counts where it had waited longer than predicted, with the time that it waited: else
     only the patient would be learnt of.
 
+    Avoidable work is the time that a replica takes for tokens that another one of its device has cached: it may cost
+    this request little, but it keeps the replica from others, and its cache from their prefixes. It is not compared
+    between devices: that some have no cache, or are slow, is no reason to leave them idle.
+
     Objective: mean TTFT, on any mix of replicas and loads, without a setting.
     Reads: hits, our counts, the engine's report, the device. Predictions are in `Choice.scores` as rewards: -TTFT in
     seconds, of all replicas, also where the heuristic chose though there is a model. Cost: that of the heuristic and
     about 0.08 ms for 16 replicas; 0.5 s of another core for each round of training.
     Loses: until it has samples, and after a change until it has new ones; by the control arm's share where the
-    heuristic is much worse; to a rule that clings to caches where a load is at the limit of what the fleet can serve,
-    as the price of work is the same at any load.
+    heuristic is much worse.
 
     Args:
         heuristic: chooses where the model must not; sees every request and every outcome.
@@ -149,7 +152,7 @@ class LearnedPolicy:
                 name, f"exploring, {-rewards[name]:.3g} s predicted", self.name, rewards, -rewards[name]
             ), None
         kept = self._filter.kept(request, candidates)
-        worth = -(predicted_s + options.price * self._scorer.work_s(rows) * factors)[kept]
+        worth = -(predicted_s + options.price * factors * self._scorer.avoidable_s(rows))[kept]
         best = near_best(worth, options.near_best)
         name = candidates[kept[int(best[self._random.randrange(len(best))] if len(best) > 1 else best[0])]].name
         reason = f"{-rewards[name]:.3g} s predicted"
@@ -222,7 +225,6 @@ class LearnedPolicy:
             devices=self._features.devices,
             seed=self._seed + self._rounds,
             how=self._options.fit,
-            warm=self._options.warm,
         )
         self._trainer.start(job, now_s)
 

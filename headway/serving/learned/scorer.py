@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.serving.learned.features import NEW_TOKENS, NUMBERS, Rows
+from headway.serving.learned.features import DEVICE_SLOTS, NEW_TOKENS, NUMBERS, Rows
 
 Vector = NDArray[np.float32]
 
@@ -77,10 +77,14 @@ class Scorer:
             np.maximum(x, 0.0, out=x)
         return x
 
-    def work_s(self, rows: Rows) -> Vector:
-        """How long each row's new tokens keep its replica busy, seconds, [N]."""
-        work: Vector = rows[:, NEW_TOKENS] * (rows[:, len(NUMBERS) :] @ self.token_s)
-        return work
+    def avoidable_s(self, rows: Rows) -> Vector:
+        """How long each row's replica computes tokens that another one of its device has cached, seconds, [N]."""
+        places = rows[:, len(NUMBERS) :].argmax(axis=1)
+        new_tokens = rows[:, NEW_TOKENS]
+        least = np.full(DEVICE_SLOTS, np.inf, dtype=np.float32)
+        np.minimum.at(least, places, new_tokens)
+        seconds: Vector = (new_tokens - least[places]) * self.token_s[places]
+        return seconds
 
     def outside(self, rows: Rows, tolerance: float) -> int | None:
         """The first feature in which any row lies outside the training data's range; None where none does.

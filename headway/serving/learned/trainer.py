@@ -22,7 +22,6 @@ class Job:
         previous: the model so far, which the coreset is picked by; None at the first round, when nothing is picked.
         devices: the features' devices, in order of place (`features.Features.devices`): saved with the model.
         how: how the model is fitted.
-        warm: begin at the weights of `previous`.
         seed: of the weights and of the order of samples.
     """
 
@@ -34,7 +33,6 @@ class Job:
     devices: tuple[str, ...]
     seed: int
     how: Fit = field(default_factory=Fit)
-    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,12 +55,7 @@ def carry_out(job: Job) -> Result:
     picked = Samples.none()
     if job.previous is not None and len(job.left):
         picked = job.left[pick(job.left, job.keep, job.previous)]
-    scorer = fit(
-        Samples.joined(job.fresh, job.replay, picked),
-        job.how,
-        seed=job.seed,
-        start=job.previous if job.warm else None,
-    )
+    scorer = fit(Samples.joined(job.fresh, job.replay, picked), job.how, seed=job.seed)
     return Result(scorer, picked)
 
 

@@ -145,8 +145,8 @@ class Adam:
         flat -= room
 
 
-def fit(samples: Samples, how: Fit, *, seed: int, start: Scorer | None = None) -> Scorer:
-    """A model of `samples` (at least one), from random weights or from those of `start`."""
+def fit(samples: Samples, how: Fit, *, seed: int) -> Scorer:
+    """A model of `samples` (at least one), from random weights."""
     rng = np.random.default_rng(seed)
     low, high = samples.rows.min(axis=0), samples.rows.max(axis=0)
     mean, scale = samples.rows.mean(axis=0), samples.rows.std(axis=0)
@@ -156,9 +156,6 @@ def fit(samples: Samples, how: Fit, *, seed: int, start: Scorer | None = None) -
     x = ((samples.rows - mean) / scale).astype(np.float32)
     y = ((targets - target_mean) / target_scale).astype(np.float32)
     network = Network.fresh(rng, (WIDTH, *HIDDEN, 1))
-    if start is not None:
-        for ours, theirs in zip(network.weights + network.biases, start.weights + start.biases, strict=True):
-            ours[...] = theirs
     _descend(network, x, y, how, rng)
     return Scorer(
         weights=tuple(weight.copy() for weight in network.weights),

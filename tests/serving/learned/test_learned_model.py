@@ -87,10 +87,3 @@ def test_a_feature_that_never_changed_has_no_room_around_it() -> None:
     assert scorer.outside(rows, 0.5) is None
     rows[1, 7] = 6.0
     assert scorer.outside(rows, 0.5) == 7
-
-
-def test_a_warm_start_goes_on_from_the_weights_before() -> None:
-    first = fit(made(600), Fit(epochs=5), seed=1)
-    still = fit(made(600), Fit(epochs=0), seed=2, start=first)
-    rows = made(20, seed=3).rows
-    assert np.allclose(first.predict_s(rows), still.predict_s(rows))

@@ -131,10 +131,12 @@ def test_a_prefix_group_is_160_tokens_deep() -> None:
     assert prefix_group(Request("q", "m", 40, (7, 8, 9), 16)) == 9
 
 
-def test_the_price_of_new_tokens_moves_a_request_to_its_cache() -> None:
-    candidates = [candidate("near", hit=900, waiting=1), candidate("far")]
-    assert choose(policy()[0], candidates).replica == "far"
-    assert choose(policy(replace(BARE, price=2.0))[0], candidates).replica == "near"
+def test_avoidable_work_has_a_price_among_replicas_of_one_device() -> None:
+    near, far = candidate("near", hit=900, waiting=1), candidate("far")
+    assert choose(policy()[0], [near, far]).replica == "far"
+    assert choose(policy(replace(BARE, price=2.0))[0], [near, far]).replica == "near"
+    other = candidate("far", device="v100")
+    assert choose(policy(replace(BARE, price=2.0))[0], [near, other]).replica == "far"
 
 
 def test_a_sample_is_the_row_of_the_replica_that_was_chosen() -> None:
