@@ -284,6 +284,12 @@ class Fleet:
         if member.until_s != float("inf"):
             self._open_breaker(member, now_s, float("inf"), why)
 
+    def blamed(self, name: str, now_s: float, why: str) -> None:
+        """A failure that turned out to be the replica's after its request had ended. Of one that has left: ignored."""
+        member = self._members.get(name)
+        if member is not None:
+            self._failed(member, now_s, member.until_s is not None and now_s >= member.until_s, why)
+
     def up(self, name: str, now_s: float) -> None:
         """A replica takes requests again, and its failures are forgotten. Raises KeyError where it is unknown."""
         member = self._members[name]

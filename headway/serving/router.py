@@ -118,6 +118,11 @@ class Router:
         self.fleet.down(name, now_s, why)
         self._drain()
 
+    def blamed(self, name: str, now_s: float, why: str) -> None:
+        """As `Fleet.blamed`."""
+        self.fleet.blamed(name, now_s, why)
+        self._drain()
+
     def up(self, name: str, now_s: float) -> None:
         """As `Fleet.up`."""
         self.fleet.up(name, now_s)
@@ -198,6 +203,7 @@ class Router:
         end: End = End.DONE,
         status: int = 200,
         why: str = "",
+        counts: bool = True,
     ) -> Outcome | None:
         """A request has ended. Raises KeyError where it is unknown.
 
@@ -209,13 +215,15 @@ class Router:
             end: FAILED counts against the replica; an answer that only says the request was wrong is DONE.
             status: HTTP status that the client got.
             why: what failed, for the journal.
+            counts: whether FAILED says something of the replica; where not, fleet and policy hear CANCELLED.
 
         Returns what the policy was told, None where the last attempt had ended before.
         """
         flight = self._flights.pop(request_id)
         if output_tokens is not None:
             flight.attempt.output_tokens = output_tokens
-        outcome = self._end(flight, now_s, end, cached_tokens, why) if flight.live else None
+        said = end if counts or end is not End.FAILED else End.CANCELLED
+        outcome = self._end(flight, now_s, said, cached_tokens, why) if flight.live else None
         if self._journal is not None:
             record = self._record(
                 flight, now_s, end=end.value, status=status, input_tokens=input_tokens, cached_tokens=cached_tokens

@@ -38,6 +38,8 @@ class Exchange:
         usage: what the engine said at the end.
         first_token: whether it has come.
         traceparent: for the replica; empty: what the client sent.
+        doubted: replicas that answered it with 500, where that may be the request's fault.
+        counts: whether a failure speaks against the replica.
     """
 
     http: web.BaseRequest
@@ -54,6 +56,8 @@ class Exchange:
     usage: Usage = field(default_factory=Usage)
     first_token: bool = False
     traceparent: str = ""
+    doubted: list[str] = field(default_factory=list)
+    counts: bool = True
     _told: int = 0
     _over: bool = False
 
@@ -65,6 +69,8 @@ class Exchange:
     def has_first_token(self) -> None:
         """The first token has come."""
         self.first_token = True
+        if self.choice is not None:
+            self.pool.doubts.answered(self.choice.replica)
         self.router.first_token(self.id, self.clock.now_s())
 
     def has_tokens(self, count: int) -> None:
@@ -100,6 +106,7 @@ class Exchange:
             end=end,
             status=status,
             why=why,
+            counts=self.counts,
         )
         prompt_tokens = request.input_tokens if end is not End.FAILED or output else 0
         if usage.prompt_tokens is not None:

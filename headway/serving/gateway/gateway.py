@@ -14,6 +14,7 @@ from headway.errors import UsageError
 from headway.serving.gateway.admission import Admission
 from headway.serving.gateway.config import Config, Listen, Pool
 from headway.serving.gateway.config_file import load_keys, secret
+from headway.serving.gateway.health import Health
 from headway.serving.gateway.limits import KeyRing
 from headway.serving.gateway.pages import Pages
 from headway.serving.gateway.policy_maker import PolicyMaker, check_policy
@@ -96,7 +97,8 @@ class Gateway:
         self._asking = session(connect_s=config.timeouts.connect_s)
         pages = Pages(self.admission, self._admin_token, self._dropped)
         metrics_here = config.metrics.port is None
-        front = Front(Proxy(self.admission, self._connections), pages, metrics_here=metrics_here)
+        proxy = Proxy(self.admission, self._connections, Health(self._asking))
+        front = Front(proxy, pages, metrics_here=metrics_here)
         try:
             self.url = await self._listen(front.answer, config.listen)
             self.metrics_url = self.url

@@ -14,6 +14,7 @@ from headway.errors import UsageError
 from headway.serving.fleet import Fleet
 from headway.serving.gateway.config import Pool
 from headway.serving.gateway.discovery.build import discovery_of
+from headway.serving.gateway.doubts import Doubts
 from headway.serving.gateway.scrape import Scraper, ScrapeRules
 from headway.serving.policies import known_as
 from headway.serving.policy import Policy
@@ -67,6 +68,7 @@ class RunningPool:
         pool: as configured.
         fleet: its replicas.
         router: that of the configured policy.
+        doubts: the replicas' 500s.
 
     Args:
         pool: as configured.
@@ -91,6 +93,7 @@ class RunningPool:
     ) -> None:
         self.pool = pool
         self.fleet = Fleet()
+        self.doubts = Doubts()
         self._authorization = authorization
         self._clock, self._journal, self._record_blocks = clock, journal, record_blocks
         self._policy_of = policy_of
@@ -119,6 +122,10 @@ class RunningPool:
     def authorization_for(self, client: str) -> str:
         """What a replica gets as Authorization, of a request that came with `client`; empty: nothing."""
         return client if self.pool.authorization == "forward" else self._authorization
+
+    def own_headers(self) -> dict[str, str]:
+        """For what the gateway itself asks replicas."""
+        return {"Authorization": self._authorization} if self._authorization else {}
 
     def open_requests(self) -> Mapping[str, int]:
         """Open requests by replica (count)."""
@@ -180,7 +187,7 @@ class RunningPool:
         Args:
             connections: to ask replicas with.
         """
-        headers = {"Authorization": self._authorization} if self._authorization else {}
+        headers = self.own_headers()
         scraper = self._scraper = Scraper(
             connections,
             report=self._report,
@@ -208,6 +215,7 @@ class RunningPool:
             if name not in wanted:
                 self.router.leave(name, now_s)
                 self._urls.pop(name, None)
+                self.doubts.answered(name)
         for spec in replicas:
             self._urls[spec.name] = spec.url
             self.router.join(spec, now_s)

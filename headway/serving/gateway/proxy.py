@@ -15,6 +15,7 @@ from yarl import URL
 from headway.serving.gateway.admission import Admission
 from headway.serving.gateway.answers import AnswerError
 from headway.serving.gateway.exchange import Exchange, send_last
+from headway.serving.gateway.health import Health
 from headway.serving.gateway.relay import ClientGoneError, relay_stream, relay_whole
 from headway.serving.gateway.traceparent import HEADER
 from headway.serving.gateway.upstream import (
@@ -46,10 +47,12 @@ class Proxy:
     Attributes:
         admission: takes calls on.
         connections: to the replicas.
+        health: asks a replica that answered 500 how it is.
     """
 
     admission: Admission
     connections: aiohttp.ClientSession
+    health: Health
 
     async def answer(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer a call to the API; errors come back in OpenAI's shape."""
@@ -80,11 +83,12 @@ class Proxy:
         error: ReplicaError | None = None
         for attempt in range(1, most + 1):
             choice = self._routed(exchange, failed, error)
+            exchange.counts = True
             exchange.pool.entered(choice.replica)
             try:
                 with Watch(total_s=end_s - time.monotonic()) as watch:
                     exchange.watch = watch
-                    response = await self._attempted(exchange, choice, watch, attempt)
+                    response = await self._attempted(exchange, choice, watch, attempt, failed)
             except ReplicaError as failure:
                 error = failure
                 failed.add(choice.replica)
@@ -104,8 +108,7 @@ class Proxy:
                 exchange.ended(End.CANCELLED, CLIENT_GONE if gone else 500, self.admission.ratios, type(other).__name__)
                 raise
             else:
-                end = End.FAILED if response.status >= 500 else End.DONE
-                exchange.ended(end, response.status, self.admission.ratios, f"answered {response.status}")
+                self._was_answered(exchange, choice, response.status)
                 return response
             finally:
                 exchange.pool.left(choice.replica)
@@ -124,7 +127,7 @@ class Proxy:
                 failed | pool.full if failed or pool.full else frozenset(),
                 arrived_s=exchange.arrived_s,
                 why=str(error) if error is not None else "",
-                before=End.CANCELLED if error is not None and error.status == TOO_MANY else End.FAILED,
+                before=End.CANCELLED if error is not None and not error.counts else End.FAILED,
             )
         except NoReplicaError as nobody:
             raise self._nobody(exchange, nobody, error) from None
@@ -147,6 +150,7 @@ class Proxy:
         if error is not None:
             answer = _of_replica(error)
             busy = error.status == TOO_MANY
+            exchange.counts = error.counts
             exchange.ended(End.DONE if busy else End.FAILED, answer.status, self.admission.ratios, str(error))
             return answer
         wait_s = nobody.retry_s
@@ -160,7 +164,9 @@ class Proxy:
         exchange.refused(answer.status, answer.message)
         return answer
 
-    async def _attempted(self, exchange: Exchange, choice: Choice, watch: Watch, attempt: int) -> web.StreamResponse:
+    async def _attempted(
+        self, exchange: Exchange, choice: Choice, watch: Watch, attempt: int, failed: set[str]
+    ) -> web.StreamResponse:
         """One replica's answer, passed on. ReplicaError, ClientGoneError; InterruptedWaitError comes from `watch`."""
         http, call, pool, config = exchange.http, exchange.call, exchange.pool, self.admission.config
         limits = config.timeouts
@@ -184,7 +190,11 @@ class Proxy:
                     "status",
                     status=answer.status,
                     retry_after=answer.headers.get("Retry-After", ""),
+                    counts=answer.status != TOO_MANY,
                 )
+            exchange.counts = answer.status in RETRIED or answer.status < 500
+            if answer.status == 500 and await self._is_tried_elsewhere(exchange, choice, failed, attempt):
+                raise ReplicaError("answered 500", "status", status=500, counts=exchange.counts)
             passed = response_headers(answer.headers)
             _explain(passed, exchange, choice, attempt)
             if answer.content_type == "text/event-stream":
@@ -192,6 +202,32 @@ class Proxy:
             return await relay_whole(exchange, answer, passed, watch, limits)
         finally:
             answer.close()  # gives a connection back only where the answer was read to its end
+
+    async def _is_tried_elsewhere(self, exchange: Exchange, choice: Choice, failed: set[str], attempt: int) -> bool:
+        """What becomes of a 500, by the rule in `doubts.py`; `exchange.counts` says whose fault it is."""
+        pool, request, name = exchange.pool, exchange.call.request, choice.replica
+        suspect = ill = not await self.health.well(pool.base(name), pool.own_headers())
+        now_s = exchange.clock.now_s()
+        if not ill:
+            suspect = pool.doubts.erred(name, hash(exchange.call.body), now_s)
+        left = self.admission.config.retries.attempts - attempt
+        if suspect and left and pool.fleet.candidates(request, now_s, failed | pool.full | {name}):
+            exchange.counts = ill
+            if not ill:
+                exchange.doubted.append(name)
+            return True
+        exchange.counts = ill or pool.doubts.condemned(name, now_s)
+        return False
+
+    def _was_answered(self, exchange: Exchange, choice: Choice, status: int) -> None:
+        """A replica's answer was passed on as a whole."""
+        pool, now_s = exchange.pool, exchange.clock.now_s()
+        end = End.FAILED if status >= 500 else End.DONE
+        exchange.ended(end, status, self.admission.ratios, f"answered {status}")
+        if status < 400:
+            pool.doubts.answered(choice.replica)
+            for name in exchange.doubted:
+                exchange.router.blamed(name, now_s, f"answered 500 to what {choice.replica} answers")
 
     async def _interrupted(self, exchange: Exchange, wait: InterruptedWaitError) -> web.StreamResponse:
         """A wait was ended that can't be made up for on another replica."""

@@ -42,6 +42,7 @@ class ReplicaError(Exception):
         what: how, in words; names no address, since clients see it.
         kind: for metrics and the choice of status.
         status, retry_after: what it answered, where it did (kind "status").
+        counts: whether it speaks against the replica.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class ReplicaError(Exception):
         *,
         status: int = 502,
         retry_after: str = "",
+        counts: bool = True,
     ) -> None:
         super().__init__(what)
-        self.kind, self.status, self.retry_after = kind, status, retry_after
+        self.kind, self.status, self.retry_after, self.counts = kind, status, retry_after, counts
 
 
 def session(*, connect_s: float) -> aiohttp.ClientSession:
