@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import sys
 from dataclasses import dataclass
@@ -16,15 +17,14 @@ from headway.cluster.units import parse_time
 from headway.errors import HeadwayError, UsageError
 from headway.serving.loadgen import printed
 from headway.serving.loadgen.ask import ENDPOINTS, Ask
-from headway.serving.loadgen.client import Limits, base_url, check_there, only_model
+from headway.serving.loadgen.client import Limits, base_url
 from headway.serving.loadgen.plan import Wanted, plan
 from headway.serving.loadgen.row import to_line
 from headway.serving.loadgen.run import Outcome, Progress, in_loop, run
 from headway.serving.loadgen.summary import Summary, summarize
+from headway.serving.loadgen.there import Patience, model_there
 from headway.serving.workload import arrivals as processes
 from headway.serving.workload import mooncake, named
-
-CHECK_LIMIT_S = 10.0
 
 
 def loadgen(
@@ -55,17 +55,18 @@ def loadgen(
     connect_limit: Annotated[str, typer.Option(metavar="TIME", help="For a connection.")] = "10s",
     stall_limit: Annotated[str, typer.Option(metavar="TIME", help="For the next byte of an answer.")] = "2min",
     limit: Annotated[str, typer.Option(metavar="TIME", help="For a whole answer.")] = "10min",
+    wait: Annotated[str, typer.Option(metavar="TIME", help="For a server that starts; 0: not at all.")] = "10s",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="One JSON line per request.")] = None,
     save_load: Annotated[Path | None, typer.Option(metavar="FILE", help="The load as a Mooncake trace.")] = None,
 ) -> None:
     """Send requests at their times, however slow the answers are, and print what `vllm bench serve` prints."""
     wanted = Wanted(
         load=load,
-        rate=rate,
+        rate=_above_zero(rate, "--rate"),
         requests=requests,
         process=processes.parse(arrivals, where="--arrivals") if arrivals else None,
-        time_scale=time_scale,
-        seed=seed,
+        time_scale=_above_zero(time_scale, "--time-scale"),
+        seed=_seed(seed),
         step=_step(rate_step),
         most_input_tokens=_positive(limit_in, "--limit-in"),
         most_output_tokens=_positive(limit_out, "--limit-out"),
@@ -75,10 +76,11 @@ def loadgen(
     if endpoint not in ENDPOINTS:
         raise UsageError(f"unknown endpoint {endpoint!r}", where="--endpoint", hint=", ".join(ENDPOINTS))
     limits = Limits(
-        connect_s=parse_time(connect_limit, where="--connect-limit"),
-        stall_s=parse_time(stall_limit, where="--stall-limit"),
-        total_s=parse_time(limit, where="--limit"),
+        connect_s=_limit(connect_limit, "--connect-limit"),
+        stall_s=_limit(stall_limit, "--stall-limit"),
+        total_s=_limit(limit, "--limit"),
     )
+    patience = Patience(wait_s=0.0 if wait.strip() == "0" else parse_time(wait, where="--wait"), told=_tell)
     server, headers = base_url(url), _headers(header or [])
     planned = plan(wanted)
     if save_load is not None:
@@ -88,8 +90,7 @@ def loadgen(
 
     async def main() -> Outcome:
         async with aiohttp.ClientSession(headers=headers) as session:
-            await check_there(session, server, limit_s=CHECK_LIMIT_S)
-            name = model or await only_model(session, server, limit_s=CHECK_LIMIT_S)
+            name = await model_there(session, server, model, patience)
         ask = Ask(
             model=name,
             endpoint=endpoint,
@@ -106,6 +107,8 @@ def loadgen(
     outcome = in_loop(main)
     if sys.stderr.isatty():
         print(file=sys.stderr)
+    if out is not None:  # before all else: a second Ctrl-C must not cost the rows
+        _write(out, "".join(f"{to_line(row)}\n" for row in outcome.rows), "--out")
     summary = summarize(
         outcome.rows,
         duration_s=outcome.duration_s,
@@ -114,8 +117,6 @@ def loadgen(
         slo_tpot_s=goals.tpot_s,
         slo_e2e_s=goals.e2e_s,
     )
-    if out is not None:
-        _write(out, "".join(f"{to_line(row)}\n" for row in outcome.rows), "--out")
     print("\n".join(printed.result(summary, rate=rate, metrics=metrics, percentiles=percentiles)))
     print("\n".join(printed.ours(summary)))
     _judge(summary, outcome)
@@ -137,6 +138,10 @@ def _judge(summary: Summary, outcome: Outcome) -> None:
         raise HeadwayError(f"no request succeeded; the first one: {first.end}: {first.what}")
 
 
+def _tell(line: str) -> None:
+    print(f"headway: {line}", file=sys.stderr, flush=True)
+
+
 def _show(progress: Progress) -> None:
     open_ = progress.sent - progress.ended
     print(f"\r{progress.sent} of {progress.requests} sent, {open_} open ", end="", file=sys.stderr, flush=True)
@@ -147,7 +152,27 @@ def _named(**texts: str) -> list[tuple[str, str]]:
 
 
 def _time(text: str, where: str) -> float | None:
-    return parse_time(text, where=where) if text else None
+    return _limit(text, where) if text else None
+
+
+def _limit(text: str, where: str) -> float:
+    """Seconds above 0: for HTTP's clients 0 would be no limit at all, and a goal of 0 nobody can meet."""
+    limit_s = parse_time(text, where=where)
+    if limit_s <= 0:
+        raise UsageError(f"{text!r} is no time to wait", where=where)
+    return limit_s
+
+
+def _above_zero(value: float | None, where: str) -> float | None:
+    if value is not None and not 0 < value < math.inf:
+        raise UsageError(f"{value:g} is no number above 0", where=where)
+    return value
+
+
+def _seed(value: int) -> int:
+    if value < 0:
+        raise UsageError(f"{value} is below 0", where="--seed")
+    return value
 
 
 def _positive(value: int | None, where: str) -> int | None:
@@ -161,9 +186,12 @@ def _step(text: str) -> tuple[float, float] | None:
         return None
     time, _, factor = text.partition(":")
     try:
-        return parse_time(time, where="--rate-step"), float(factor)
+        number = float(factor)
     except ValueError:
         raise UsageError(f"{text!r} has no factor", where="--rate-step", hint="write for example 60s:2") from None
+    if not 0 < number < math.inf:
+        raise UsageError(f"the factor in {text!r} is no number above 0", where="--rate-step")
+    return parse_time(time, where="--rate-step"), number
 
 
 def _headers(texts: list[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ class MisbehavingServer:
         bodies, headers: of the calls, in order.
         cancelled: calls whose client went away.
         models: what it lists.
+        refusals: statuses and messages that it answers instead, in order; the last one for ever.
     """
 
     url: str = ""
@@ -31,8 +33,15 @@ class MisbehavingServer:
     headers: list[dict[str, str]] = field(default_factory=list)
     cancelled: int = 0
     models: list[str] = field(default_factory=lambda: ["good"])
+    refusals: list[tuple[int, str]] = field(default_factory=list)
 
     async def list_models(self, _: web.Request) -> web.Response:
+        if self.refusals:
+            status, message = self.refusals[0]
+            if len(self.refusals) > 1:
+                del self.refusals[0]
+            if status != 200:
+                return web.json_response({"error": {"message": message}}, status=status)
         return web.json_response({"object": "list", "data": [{"id": each} for each in self.models]})
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -51,6 +60,8 @@ class MisbehavingServer:
             return web.json_response({"error": {"message": "too much"}}, status=429, headers=wait)
         if model == "broken":
             return web.Response(status=500, text="<html>no</html>")
+        if model == "odd":
+            return await self._odd(request)
         if model == "rude":
             assert request.transport is not None
             request.transport.close()
@@ -89,6 +100,18 @@ class MisbehavingServer:
         await stream.write(b"data: [DONE]\n\n")
         return stream
 
+    async def _odd(self, request: web.Request) -> web.StreamResponse:
+        """A header that is no text, and a count that no engine ever had."""
+        assert request.transport is not None
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nx-headway-reason: " + b"\xff" * 4000
+        usage = b'{"choices": [], "usage": {"completion_tokens": ' + b"9" * 400 + b"}}"
+        events = 2 * (b"data: " + json.dumps(_chunk("chat", "w", None)).encode() + b"\n\n")
+        tail = b"data: " + usage + b"\n\ndata: [DONE]\n\n"
+        request.transport.write(head + b"\r\nConnection: close\r\n\r\n" + events + tail)
+        await asyncio.sleep(0.1)
+        request.transport.close()
+        return web.Response()
+
 
 def _chunk(path: str, text: str, finish: str | None) -> dict[str, object]:
     content = {"delta": {"content": text}} if "chat" in path else {"text": text}
@@ -97,6 +120,14 @@ def _chunk(path: str, text: str, finish: str | None) -> dict[str, object]:
 
 async def _event(stream: web.StreamResponse, fields: dict[str, object]) -> None:
     await stream.write(b"data: " + json.dumps(fields).encode() + b"\n\n")
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """An address where nobody listens, and where nobody else can."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @contextmanager

@@ -13,6 +13,8 @@ MOST_EVENT_BYTES = 4 * 2**20
 """A longer event is taken for garbage."""
 
 
+MOST_TOKENS = 2**40
+"""A larger count is taken for none."""
 OUTPUT = ("content", "reasoning_content", "reasoning", "tool_calls")
 """Fields of a chat's delta that are output; an empty one, as in the first event, is none."""
 
@@ -101,7 +103,7 @@ class Answer:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS else None
 
 
 def _message(error: object) -> str:

@@ -1,11 +1,9 @@
-"""Sends one request and reads its answer; and what must be known of a server before a run. aiohttp."""
+"""Sends one request and reads its answer. aiohttp."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import ssl
+import math
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import monotonic, time
@@ -13,12 +11,12 @@ from time import monotonic, time
 import aiohttp
 from yarl import URL
 
-from headway.errors import HeadwayError, UsageError
+from headway.errors import UsageError
 from headway.serving.loadgen.answer import Answer, BrokenAnswerError
 from headway.serving.loadgen.row import DONE, Row
 
-SHOWN_BYTES = 200
-"""Of an error's body, in `Row.what`."""
+SHOWN_CHARACTERS = 200
+"""Of what a server says, in a row: characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Limits:
 
 
 def base_url(text: str, *, where: str = "URL") -> URL:
-    """`http://host:port`, with or without `/v1` behind it. UsageError for anything else."""
+    """`http://host:port`, with or without `/v1` behind it. UsageError for anything else, such as an endpoint's URL."""
     try:
         url = URL(text.rstrip("/").removesuffix("/v1"))
         host = url.host
@@ -49,33 +47,10 @@ def base_url(text: str, *, where: str = "URL") -> URL:
         raise UsageError(f"{text!r} is no URL: {error}", where=where) from None
     if url.scheme not in ("http", "https") or not host:
         raise UsageError(f"{text!r} is no URL", where=where, hint="write for example http://127.0.0.1:8000")
+    before, endpoint, _ = str(url).partition("/v1/")
+    if endpoint:
+        raise UsageError(f"{text!r} goes on behind /v1", where=where, hint=f"write {before}")
     return url
-
-
-async def check_there(session: aiohttp.ClientSession, url: URL, *, limit_s: float) -> None:
-    """HeadwayError where nobody answers; any answer will do."""
-    try:
-        async with asyncio.timeout(limit_s), session.get(url / "v1" / "models"):
-            pass
-    except (OSError, aiohttp.ClientError, TimeoutError) as error:
-        raise HeadwayError(f"no server answers at {url}: {_plain(error, limit_s)}") from None
-
-
-async def only_model(session: aiohttp.ClientSession, url: URL, *, limit_s: float) -> str:
-    """The name of the one model that the server has. UsageError where it has another number of them."""
-    try:
-        async with asyncio.timeout(limit_s), session.get(url / "v1" / "models") as answer:
-            listed = await answer.json(content_type=None)
-            names = sorted({str(each["id"]) for each in listed["data"]})
-    except (OSError, aiohttp.ClientError, TimeoutError) as error:
-        raise HeadwayError(f"no server answers at {url}: {_plain(error, limit_s)}") from None
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{url}/v1/models lists no models", hint="name one with --model") from None
-    if len(names) != 1:
-        raise UsageError(
-            f"{url} has {len(names)} models: {', '.join(names) or 'none'}", hint="name one of them with --model"
-        )
-    return names[0]
 
 
 async def send(
@@ -93,13 +68,13 @@ async def send(
     try:
         async with session.post(url, data=body, headers=headers) as response:
             row.status = response.status
-            row.replica = response.headers.get("x-headway-replica", "")
-            row.reason = response.headers.get("x-headway-reason", "")
-            row.policy = response.headers.get("x-headway-policy", "")
+            row.replica = _shown(response.headers.get("x-headway-replica", ""))
+            row.reason = _shown(response.headers.get("x-headway-reason", ""))
+            row.policy = _shown(response.headers.get("x-headway-policy", ""))
             if response.status != 200:
                 row.end = f"http-{response.status}"
                 row.retry_after_s = retry_after_s(response.headers.get("Retry-After", ""), time())
-                row.what = _said(await response.content.read(64 * 1024))
+                row.what = said(await response.content.read(64 * 1024))
             else:
                 async for chunk in response.content.iter_any():
                     answer.feed(chunk, monotonic())
@@ -123,7 +98,8 @@ async def send(
 def retry_after_s(text: str, now_s: float) -> float | None:
     """Seconds of a Retry-After header: a number, or a date (`now_s`: seconds since the epoch); None: neither."""
     try:
-        return max(0.0, float(text))
+        asked_s = float(text)
+        return max(0.0, asked_s) if math.isfinite(asked_s) else None
     except ValueError:
         pass
     try:
@@ -132,25 +108,16 @@ def retry_after_s(text: str, now_s: float) -> float | None:
         return None
 
 
-def _said(body: bytes) -> str:
+def said(body: bytes) -> str:
     """An error's message where the body is OpenAI's form of one, else its beginning."""
     try:
         error = json.loads(body)["error"]
         text = error["message"] if isinstance(error, dict) else str(error)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         text = body.decode("utf-8", "replace")
-    return " ".join(str(text).split())[:SHOWN_BYTES]
+    return _shown(" ".join(str(text).split()))
 
 
-def _plain(error: BaseException, limit_s: float) -> str:
-    if isinstance(error, TimeoutError):
-        return f"nothing came within {limit_s:g} s"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError):
-        return f"TLS: {error}"
-    if (
-        isinstance(error, aiohttp.ClientConnectorError)
-        and error.os_error.errno is not None
-        and error.os_error.errno > 0
-    ):
-        return os.strerror(error.os_error.errno)
-    return str(error) or type(error).__name__
+def _shown(text: str) -> str:
+    """What can be printed and isn't long: bytes that are no text, in a header, come as lone surrogates."""
+    return text.encode("utf-8", "replace").decode()[:SHOWN_CHARACTERS]

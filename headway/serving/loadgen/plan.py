@@ -14,6 +14,8 @@ from headway.serving.workload.arrival import Arrival
 from headway.serving.workload.blocks import shortened
 
 DEFAULT_REQUESTS = 100
+MOST_S = 1e8
+"""Of a load: three years, which no timer needs to hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def plan(wanted: Wanted) -> list[Arrival]:
         at_s, factor = wanted.step
         times_s = processes.stepped([each.at_s for each in load], at_s=at_s, factor=factor)
         load = _retimed(load, times_s)
+    if not load[-1].at_s < MOST_S:
+        raise UsageError(f"the last request would come after {load[-1].at_s:.3g} s", hint="raise --rate")
     if wanted.most_input_tokens is None and wanted.most_output_tokens is None:
         return load
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,8 +60,8 @@ def times(process: Process, requests: int, *, rate: float, seed: int) -> list[fl
         rate: requests per second in the mean, above 0.
         seed: of the gaps.
     """
-    if rate <= 0:
-        raise UsageError(f"a rate of {rate:g} requests/s is not above 0")
+    if not 0 < rate < math.inf:
+        raise UsageError(f"a rate of {rate:g} requests/s is no number above 0")
     random = np.random.default_rng(seed)
     if process.kind == "poisson":
         gaps = random.exponential(1 / rate, requests)
@@ -87,18 +88,18 @@ def scaled(times_s: Sequence[float], *, factor: float = 1.0, rate: float | None 
         return []
     first_s, span_s = times_s[0], times_s[-1] - times_s[0]
     if rate is not None:
-        if rate <= 0:
-            raise UsageError(f"a rate of {rate:g} requests/s is not above 0")
+        if not 0 < rate < math.inf:
+            raise UsageError(f"a rate of {rate:g} requests/s is no number above 0")
         if span_s <= 0:
             raise UsageError("all requests of this load come at one time: it has no rate to scale")
         factor = len(times_s) / rate / span_s
-    if factor <= 0:
-        raise UsageError(f"a time scale of {factor:g} is not above 0")
+    if not 0 < factor < math.inf:
+        raise UsageError(f"a time scale of {factor:g} is no number above 0")
     return [(at_s - first_s) * factor for at_s in times_s]
 
 
 def stepped(times_s: Sequence[float], *, at_s: float, factor: float) -> list[float]:
     """The same arrivals, but from `at_s` on the rate is `factor` times as high (2: half the gaps)."""
-    if factor <= 0:
-        raise UsageError(f"a rate step of x{factor:g} is not above 0")
+    if not 0 < factor < math.inf:
+        raise UsageError(f"a rate step of x{factor:g} is no number above 0")
     return [time_s if time_s <= at_s else at_s + (time_s - at_s) / factor for time_s in times_s]

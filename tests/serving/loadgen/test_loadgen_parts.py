@@ -145,7 +145,16 @@ def test_no_bytes_do_anything_but_count_or_break(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("2", 2.0), ("0.5", 0.5), ("-1", 0.0), ("", None), ("soon", None), ("Thu, 01 Jan 1970 00:01:40 GMT", 40.0)],
+    [
+        ("2", 2.0),
+        ("0.5", 0.5),
+        ("-1", 0.0),
+        ("", None),
+        ("soon", None),
+        ("inf", None),
+        ("nan", None),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 40.0),
+    ],
 )
 def test_retry_after(text: str, seconds: float | None) -> None:
     assert retry_after_s(text, 60.0) == seconds
@@ -154,6 +163,9 @@ def test_retry_after(text: str, seconds: float | None) -> None:
 def test_addresses() -> None:
     assert str(base_url("http://h:8000/v1/")) == "http://h:8000"
     assert str(base_url("https://h/api")) == "https://h/api"
+    for endpoint in ("/v1/chat/completions", "/v1/models/"):
+        with pytest.raises(UsageError, match=r"goes on behind /v1 .write http://h:8000\)"):
+            base_url("http://h:8000" + endpoint)
     for wrong in ("h:8000", "ftp://h", "http://", "http://h:x"):
         with pytest.raises(UsageError):
             base_url(wrong)

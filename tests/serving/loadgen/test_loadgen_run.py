@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from headway.cli import main
-from headway.errors import HeadwayError, UsageError
 from headway.serving.loadgen.ask import Ask
-from headway.serving.loadgen.client import Limits, base_url, check_there, only_model
+from headway.serving.loadgen.client import Limits, base_url
 from headway.serving.loadgen.run import Outcome, Progress, in_loop, run
 from headway.serving.loadgen.summary import summarize
 from headway.serving.workload.arrival import Arrival
 from tests.fakes.openai_server import MisbehavingServer as Server
+from tests.fakes.openai_server import nobody
 
 QUICK = Limits(connect_s=2.0, stall_s=0.7, total_s=10.0)
 
@@ -119,7 +118,7 @@ def test_requests_do_not_wait_for_earlier_ones(server: Server) -> None:
 
 
 def test_stopping_ends_open_requests_and_keeps_what_there_is(server: Server) -> None:
-    outcome = sent(server, "slow", 5, gap_s=0.3, tokens=4, stop_after_s=1.0)
+    outcome = sent(server, "slow", 5, gap_s=0.6, tokens=4, stop_after_s=1.6)
     assert outcome.stopped
     ends = [row.end for row in outcome.rows]
     assert ends[0] == "done"
@@ -145,30 +144,6 @@ def test_progress_is_told_each_second(server: Server) -> None:
     in_loop(main)
     assert seen
     assert seen[0].requests == seen[0].sent == 3
-
-
-def test_a_server_that_is_not_there() -> None:
-    with socket.socket() as taken:  # bound but not listening: nobody else gets the port, and nobody answers
-        taken.bind(("127.0.0.1", 0))
-        url = base_url(f"http://127.0.0.1:{taken.getsockname()[1]}")
-
-        async def check() -> None:
-            async with aiohttp.ClientSession() as session:
-                await check_there(session, url, limit_s=2.0)
-
-        with pytest.raises(HeadwayError, match=r"no server answers at .*: Connection refused"):
-            asyncio.run(check())
-
-
-def test_the_only_model(server: Server) -> None:
-    async def ask() -> str:
-        async with aiohttp.ClientSession() as session:
-            return await only_model(session, base_url(server.url), limit_s=2.0)
-
-    assert asyncio.run(ask()) == "good"
-    server.models = ["b", "a"]
-    with pytest.raises(UsageError, match=r"has 2 models: a, b .name one of them"):
-        asyncio.run(ask())
 
 
 # The command
@@ -229,6 +204,20 @@ def test_failures_are_counted_by_kind(server: Server, capsys: pytest.CaptureFixt
         (["--load", "mixed", "--rate", "1", "--header", "odd"], "--header: 'odd' is no header"),
         (["--load", "mixed", "--rate", "1", "--limit-in", "0"], "--limit-in: 0 tokens"),
         (["--load", "mixed", "--rate", "1", "--rate-step", "60s"], "--rate-step: '60s' has no factor"),
+        (["--load", "mixed", "--rate", "1", "--rate-step", "60s:nan"], "--rate-step: the factor in '60s:nan' is no"),
+        (["--load", "mixed", "--rate", "1", "--rate-step", "60s:-1"], "--rate-step: the factor in '60s:-1' is no"),
+        (["--load", "mixed", "--rate", "nan"], "--rate: nan is no number above 0"),
+        (["--load", "mixed", "--rate", "inf"], "--rate: inf is no number above 0"),
+        (["--load", "mixed", "--rate", "-1"], "--rate: -1 is no number above 0"),
+        (["--load", "mixed", "--rate", "1e-300"], "the last request would come after"),
+        (["--load", "x.jsonl", "--time-scale", "nan"], "--time-scale: nan is no number above 0"),
+        (["--load", "mixed", "--rate", "1", "--arrivals", "bursty:nan"], "--arrivals: nan in 'bursty:nan'"),
+        (["--load", "mixed", "--rate", "1", "--requests", "-1"], "--requests: -1 requests"),
+        (["--load", "mixed", "--rate", "1", "--seed", "-1"], "--seed: -1 is below 0"),
+        (["--load", "mixed", "--rate", "1", "--limit", "0s"], "--limit: '0s' is no time to wait"),
+        (["--load", "mixed", "--rate", "1", "--slo-e2e", "0s"], "--slo-e2e: '0s' is no time to wait"),
+        (["--load", "mixed", "--rate", "1", "--wait", "nan"], "--wait: 'nan' is not a time"),
+        (["--load", "mixed", "--rate", "1", "--metric-percentiles", "nan"], "--metric-percentiles: a percentile"),
         (["--load", "mixed", "--rate", "1", "--percentile-metrics", "odd"], "--percentile-metrics: unknown metric"),
         (["--load", "mixed", "--rate", "1", "--metric-percentiles", "101"], "--metric-percentiles: a percentile"),
         (["--load", "mixed", "--rate", "1", "--out", "/nowhere/x"], "--out: /nowhere/x cannot be written"),
@@ -239,20 +228,47 @@ def test_wrong_command_lines(arguments: list[str], words: str, capsys: pytest.Ca
     assert words in capsys.readouterr().err
 
 
-def test_ctrl_c_prints_what_there_is(server: Server) -> None:
-    command = [sys.executable, "-m", "headway.cli.main", "loadgen", server.url, "--load", "mixed", "--rate", "20"]
-    command += ["--requests", "2000", "--limit-in", "20", "--limit-out", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def started(server_url: str, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "headway.cli.main", "loadgen", server_url, "--load", "mixed", "--rate", "20"]
+    command += ["--requests", "2000", "--limit-in", "20", "--limit-out", "2", *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_ctrl_c_prints_what_there_is(server: Server, tmp_path: Path) -> None:
+    with started(server.url, "--out", str(tmp_path / "rows.jsonl")) as process:
         for _ in range(300):
             if len(server.bodies) > 3:
                 break
-            process.poll()
-            assert process.returncode is None
-            asyncio.run(asyncio.sleep(0.1))
+            assert process.poll() is None
+            time.sleep(0.1)
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)  # impatience changes nothing
         out, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert "Serving Benchmark Result" in out
     assert "stopped by us, or never sent:" in out
     assert "headway: stopped after" in err
     assert "Traceback" not in err
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 2000
+
+
+def test_ctrl_c_while_the_server_is_waited_for() -> None:
+    with nobody() as url, started(url, "--wait", "60s") as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert said == f"headway: waits up to 60 s: no server answers at {url}: Connection refused\n"
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
+
+
+def test_what_a_server_says_at_length_or_in_no_text_is_printed_all_the_same(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    arguments = ["loadgen", server.url, "--model", "odd", "--load", "mixed", "--rate", "50", "--requests", "4"]
+    assert main.run([*arguments, "--limit-in", "20", "--limit-out", "2", "--out", str(rows)]) == 0
+    assert "?" * 20 in capsys.readouterr().out
+    written = [json.loads(line, parse_constant=pytest.fail) for line in rows.read_text().splitlines()]
+    assert all(each["reason"] == "?" * 200 and "completion_tokens" not in each for each in written)
