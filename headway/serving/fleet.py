@@ -20,6 +20,7 @@ from headway.serving.policy import Candidate
 from headway.serving.prefix import PrefixIndex, Sent
 from headway.serving.replica import EngineReport, ReplicaSpec, ReplicaState
 from headway.serving.request import End, Request
+from headway.serving.words import counted
 
 _Event = Literal["join", "leave", "silent", "heard", "down", "up"]
 
@@ -141,7 +142,7 @@ class Fleet:
         self.index.leave(name)
         if member.requests:
             self._leaving[name] = member
-        self._say(now_s, "leave", name, f"{name} leaves with {member.requests} requests in flight")
+        self._say(now_s, "leave", name, f"{name} leaves with {counted(member.requests, 'request')} in flight")
 
     def report(self, name: str, report: EngineReport, now_s: float) -> None:
         """What an engine says of itself. Of a replica that has left it is ignored: it may come late."""

@@ -66,7 +66,7 @@ def test_it_says_where_it_listens_rereads_its_file_and_ends_with_0(tmp_path: Pat
         process.send_signal(signal.SIGHUP)
         assert f"keeps its configuration: {path}:1" in line_with("keeps")
         process.send_signal(signal.SIGTERM)
-        assert line_with("stops") == "gateway: stops; 0 requests are open\n"
+        assert line_with("stops") == "gateway: stops; 0 requests open\n"
         assert process.wait(PATIENCE_S) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
@@ -82,6 +82,72 @@ def test_a_renamed_journal_is_begun_anew_at_sighup(tmp_path: Path) -> None:
         process.send_signal(signal.SIGHUP)
         line_with("has read its configuration again")
         assert journal.exists()
+
+
+EARLY = """
+import os, sys
+import headway.cli.gateway as verb
+from headway.errors import UsageError
+import headway.serving.gateway.config_file as file
+file.load_config = lambda path: os.kill(os.getpid(), int(sys.argv[1])) or sys.exit(7)
+verb.gateway(sys.argv[2])
+"""
+"""A start that gets a signal before its event loop runs; 7: the start went on."""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGHUP, 7), (signal.SIGTERM, 0), (signal.SIGINT, 0)], ids=["HUP", "TERM", "INT"]
+)
+def test_signals_while_it_starts_do_what_they_promise(number: signal.Signals, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY, str(int(number)), "none.yaml"], timeout=PATIENCE_S, check=False)
+    assert done.returncode == code
+
+
+def test_what_takes_long_to_import_is_imported_when_signals_are_looked_after() -> None:
+    code = "import sys, headway.cli.gateway; sys.exit('aiohttp' in sys.modules or 'asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=PATIENCE_S, check=False).returncode == 0
+
+
+@pytest.mark.timeout(60)
+def test_a_second_ctrl_c_ends_streams_with_their_error_event_and_0(tmp_path: Path) -> None:
+    """A stream is held open by an engine that says nothing more."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {}\n\n"
+    path = tmp_path / "gateway.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as engine:
+        url = f"http://127.0.0.1:{engine.getsockname()[1]}"
+        pool = f"pools: [{{policy: random, scrape_s: 60, replicas: [{{url: '{url}', models: [m]}}]}}]"
+        path.write_text(f"listen: {{port: 0}}\n{pool}\n")
+        with started(path) as (process, line_with):
+            port = int(line_with("listens on").split(";")[0].rpartition(":")[2])
+            line_with("joined")
+            body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+                client.sendall(
+                    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                    + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+                )
+                engine.settimeout(PATIENCE_S)
+                held = []
+                while True:  # the first connection may be one for /metrics
+                    connection, _ = engine.accept()
+                    held.append(connection)
+                    if connection.recv(65_536).startswith(b"POST"):
+                        break
+                connection.sendall(head)
+                got = client.recv(65_536)
+                while b"data: {}" not in got:
+                    got += client.recv(65_536)
+                process.send_signal(signal.SIGINT)
+                assert "1 request open, with 30 s to end" in line_with("stops")
+                process.send_signal(signal.SIGINT)
+                assert line_with("now") == "gateway: ends all open requests now\n"
+                rest = b""
+                while more := client.recv(65_536):
+                    rest += more
+                assert b'"code": "stopping"' in rest
+                for connection in held:
+                    connection.close()
+            assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_port_in_use_is_one_line_and_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from headway.serving.gateway.server import SPARE_FILES, Answer, Front, Listening
 from headway.serving.gateway.telemetry import Telemetry
 from headway.serving.gateway.tracing import Tracing
 from headway.serving.gateway.upstream import session
+from headway.serving.words import counted
 
 _LIVE = ("limits", "timeouts", "retries", "keys", "keys_file")
 """Parts of the configuration that may change while the gateway runs, beside some of each pool's fields."""
@@ -86,6 +87,8 @@ class Gateway:
         self._admin_token = admin_token(config, environment)
         self._listening: list[Listening] = []
         self._following: list[asyncio.Task[None]] = []
+        self._signals: tuple[signal.Signals, ...] = ()
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._connections: aiohttp.ClientSession | None = None
         self._asking: aiohttp.ClientSession | None = None
 
@@ -119,13 +122,17 @@ class Gateway:
         self.admission.draining = True
         for listening in self._listening:
             await listening.refuse()
-        ended = await drained(self.admission, limit_s=self.admission.config.timeouts.drain_s)
+        ended = await drained(self.admission, limit_s=self.admission.config.timeouts.drain_s, hurry=self._hurry)
         if ended:
-            self._told(f"ended {ended} requests that were still open")
+            self._told(f"ended {counted(ended, 'request')} still open")
         await self._close()
+        for number in self._signals:
+            asyncio.get_running_loop().remove_signal_handler(number)
 
     async def until_stopped(self, reread: Callable[[], Config] | None = None) -> None:
         """Run until SIGTERM or SIGINT. SIGHUP reads the configuration again.
+
+        A second SIGTERM or SIGINT, while open requests may end, ends them at once. Leaving the gateway frees the signals.
 
         Args:
             reread: reads it; None: SIGHUP only makes the journal follow a rotation.
@@ -135,21 +142,22 @@ class Gateway:
         """
         if self.admission.most_open < self.admission.config.limits.open_requests:
             self._told(f"takes {self.admission.most_open} open requests, all that the limit on open files allows")
-        stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, stop.set)
-        loop.add_signal_handler(signal.SIGINT, stop.set)
+        self._signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        loop.add_signal_handler(signal.SIGTERM, self._asked_to_stop)
+        loop.add_signal_handler(signal.SIGINT, self._asked_to_stop)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up, reread)
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(self._stop.wait())
         try:
             done, _ = await asyncio.wait([stopping, *self._following], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             stopping.cancel()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                loop.remove_signal_handler(number)
-        self._told(f"stops; {self.admission.open_requests} requests are open")
+        count = self.admission.open_requests
+        drain_s = self.admission.config.timeouts.drain_s
+        rest = f" open, with {drain_s:g} s to end; a second signal ends all at once" if count else " open"
+        self._told(f"stops; {counted(count, 'request')}{rest}")
 
     def reload(self, config: Config) -> list[str]:
         """Take over what may change while it runs; returns the parts that differ but need a new start. UsageError:
@@ -172,10 +180,17 @@ class Gateway:
         self._config = self.admission.config = old.model_copy(update=live)
         return waiting
 
+    def _asked_to_stop(self) -> None:
+        if not self._stop.is_set():
+            self._stop.set()
+        elif not self._hurry.is_set():
+            self._told("ends all open requests now")
+            self._hurry.set()
+
     def _hung_up(self, reread: Callable[[], Config] | None) -> None:
         if self._journal is not None:
             self._journal.look()  # it may have been rotated
-        if reread is None:
+        if reread is None or self._stop.is_set():
             return
         try:
             waiting = self.reload(reread())

@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from headway.serving.gateway.answers import AnswerError
 from headway.serving.gateway.config import Key, KeyLimits
+from headway.serving.words import counted
 
 MINUTE_S = 60.0
 ANYBODY = "anybody"
@@ -70,7 +71,7 @@ class Client:
         """Take on a request of `tokens` prompt tokens. AnswerError 429 where it is too many; then nothing was taken."""
         most = self.limits.concurrent
         if most is not None and self.open_requests >= most:
-            raise _too_many(f"{self.name} has {most} requests open, its limit", "concurrent_requests", 1.0)
+            raise _too_many(f"{self.name} has {counted(most, 'request')} open, its limit", "concurrent_requests", 1.0)
         self._requests = self._requests or _bucket(self.limits.requests_per_minute, now_s)
         self._tokens = self._tokens or _bucket(self.limits.tokens_per_minute, now_s)
         for bucket, amount, what in ((self._requests, 1, "requests"), (self._tokens, tokens, "tokens")):

@@ -133,7 +133,7 @@ class Proxy:
             raise self._nobody(exchange, nobody, error) from None
         predicted_s, goal_s = choice.predicted_ttft_s, request.slo_ttft_s
         if pool.pool.shed_hopeless and predicted_s is not None and goal_s is not None and predicted_s > goal_s:
-            what = f"the first token would come after {1000 * predicted_s:.0f} ms, not within {1000 * goal_s:.0f} ms"
+            what = f"the first token would come after {1000 * predicted_s:.3g} ms, not within {1000 * goal_s:.3g} ms"
             exchange.shed(429, what)
             self.admission.telemetry.refused("slo")
             raise AnswerError(

@@ -144,11 +144,11 @@ class Listening:
         await self._runner.cleanup()
 
 
-async def drained(admission: Admission, *, limit_s: float) -> int:
-    """Wait for open requests to end; after `limit_s` end them. Returns how many had to be ended."""
+async def drained(admission: Admission, *, limit_s: float, hurry: asyncio.Event) -> int:
+    """Wait for open requests to end; after `limit_s`, or on `hurry`, end them. Returns how many had to be ended."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + limit_s
-    while admission.open_requests and loop.time() < end_s:
+    while admission.open_requests and loop.time() < end_s and not hurry.is_set():
         await asyncio.sleep(0.02)
     left = list(admission.open.values())
     for exchange in left:

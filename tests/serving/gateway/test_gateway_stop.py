@@ -49,7 +49,7 @@ def test_a_stream_that_does_not_end_is_ended_with_an_error() -> None:
     last = got.removeprefix(event("a"))
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "stopping"
     assert took_s < 15
-    assert told[-1] == "ended 1 requests that were still open"
+    assert told[-1] == "ended 1 request still open"
 
 
 def test_a_gateway_that_stops_takes_nothing_new() -> None:
