@@ -112,6 +112,7 @@ def parse_call(
     model = fields.get("model", "" if path not in CALLS else None)
     if not isinstance(model, str) or len(model) > _NAME_LIMIT or (not model and path in CALLS):
         raise _bad("model must be the name of a model", "model")
+    model = _name(model)
     streams = fields.get("stream")
     if streams is not None and not isinstance(streams, bool):
         raise _bad("stream must be true or false", "stream")
@@ -130,7 +131,7 @@ def parse_call(
         session=_session(fields, headers),
         slo_ttft_s=_milliseconds(headers, "x-slo-ttft-ms"),
         slo_tpot_s=_milliseconds(headers, "x-slo-tpot-ms"),
-        workflow=headers.get("x-headway-workflow", "")[:_NAME_LIMIT],
+        workflow=_name(headers.get("x-headway-workflow", "")),
     )
     asking = _asking(fields) if ask_usage and streams and path in DONE_PATHS else None
     return Call(request, prompt, bool(streams), asking or body, asks_usage=asking is not None)
@@ -140,12 +141,12 @@ def raw_call(model: str, body: bytes, headers: Mapping[str, str], *, request_id:
     """A call whose body is not JSON, or that has none. AnswerError 400 for a header."""
     request = Request(
         id=request_id,
-        model=model,
+        model=_name(model),
         input_tokens=max(1, round(len(body) / BYTES_PER_TOKEN)),
-        session=headers.get("x-session-id", "")[:_NAME_LIMIT],
+        session=_name(headers.get("x-session-id", "")),
         slo_ttft_s=_milliseconds(headers, "x-slo-ttft-ms"),
         slo_tpot_s=_milliseconds(headers, "x-slo-tpot-ms"),
-        workflow=headers.get("x-headway-workflow", "")[:_NAME_LIMIT],
+        workflow=_name(headers.get("x-headway-workflow", "")),
     )
     return Call(request, Prompt(row=b""), False, body)
 
@@ -180,6 +181,8 @@ def _most_output(fields: Mapping[str, object]) -> int | None:
         value = fields.get(name)
         if value is None:
             continue
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # a number of JSON has no kind: 8.0 is 8
         if not isinstance(value, int) or isinstance(value, bool):
             raise _bad(f"{name} must be a whole number", name)
         return value
@@ -191,7 +194,13 @@ def _session(fields: Mapping[str, object], headers: Mapping[str, str]) -> str:
     if not named:
         user = fields.get("user")
         named = user if isinstance(user, str) else ""
-    return named[:_NAME_LIMIT]
+    return _name(named)
+
+
+def _name(text: str) -> str:
+    """A client's word as journals and traces can hold it: a byte or half of a character that is no UTF-8 is a `?`."""
+    text = text[:_NAME_LIMIT]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _milliseconds(headers: Mapping[str, str], name: str) -> float | None:

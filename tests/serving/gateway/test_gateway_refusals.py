@@ -341,6 +341,33 @@ def test_no_replica_is_503_and_in_the_journal(tmp_path: Any) -> None:
     assert (record.end, record.status, record.attempts) == ("refused", 503, 0)
 
 
+def test_names_that_are_no_utf_8_do_not_cost_a_request_its_record(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+
+    async def run() -> None:
+        async with scripted(ANSWER) as engine, gateway([engine.url], journal={"path": str(path)}) as running:
+            host, port = running.url.removeprefix("http://").split(":")
+            for user, headers in (
+                ("\ud800", b""),
+                ("", b"x-session-id: caf\xe9\r\n"),
+                ("", b"x-headway-workflow: caf\xe9/1\r\n"),
+            ):
+                body = chat(user=user, max_tokens=8.0).encode()
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(
+                    f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n".encode() + headers
+                )
+                writer.write(b"\r\n" + body)
+                async with asyncio.timeout(5):
+                    assert (await reader.readline()).split()[1] == b"200"
+                writer.close()
+            assert running.admission.pools[0].journal_errors == 0
+
+    asyncio.run(run())
+    records = [each for each in read_journal(path).records if isinstance(each, RequestRecord)]
+    assert [(each.session, each.workflow) for each in records] == [("?", ""), ("caf?", ""), ("", "caf?/1")]
+
+
 def test_a_policy_by_header_where_it_is_allowed() -> None:
     async def run() -> None:
         async with (
