@@ -18,8 +18,8 @@ from headway.serving.allocation.engine_profile import all_shapes, engine_profile
 from headway.serving.allocation.interference import Interference
 from headway.serving.allocation.place import place
 from headway.serving.allocation.predict import Predictor
-from headway.serving.allocation.scepsy import scepsy
-from headway.serving.allocation.search import search
+from headway.serving.allocation.scepsy import explore_scepsy
+from headway.serving.allocation.search import Found, Room, explore, room
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Curve, Demand, Forecast, ModelProfile, Plan, Shape
 from headway.serving.simulate.instances import instances, placed
@@ -44,14 +44,18 @@ WORKLOADS: Mapping[str, tuple[str, ...]] = {
 }
 LONELY_RATE = 0.01
 """Runs per second at which hardly any meets another: some take a minute (1/s)."""
-SPAN = 6.0
-"""Counted runs come within so many latencies of a lonely run; the warm-up lasts a third of that (1)."""
+SPAN = 10.0
+"""Counted runs come within so many latencies of a lonely run (1)."""
+WARM_UP = 0.4
+"""Of that, the warm-up before it (1)."""
 FEWEST_RUNS, MOST_RUNS = 120, 3000
 """Counted runs of a workflow at one rate, whatever the span says (count)."""
 HOPELESS = 1.5
 """Runs in flight, over what Little's law says of the rate and the latency limit, from which on a run is stopped (1)."""
 WITHIN = 0.05
 """How exactly a peak is found (1)."""
+SPARE = 0.95
+"""See `_searched` (1)."""
 FIRST, STEP = 0.5, 1.4
 """Where the search of a peak begins, in GPUs' worth of work for each GPU, and its steps (1)."""
 LOW = (0.1, 0.3)
@@ -186,7 +190,8 @@ class Chosen:
     forecasts: tuple[Forecast, ...] = ()
 
 
-Method = Callable[["Known", Sequence[Demand], int], Chosen]
+Method = Callable[[Known, Sequence[Demand], int], Chosen]
+Explored = Callable[[Sequence[Demand], Predictor, Room], Found]
 
 
 def nodes(gpus: int) -> list[Node]:
@@ -214,18 +219,20 @@ def _whole(known: Known) -> dict[str, float]:
     return {model: it.curves[Shape(1, known.slices)].saturation for model, it in known.profiles.items()}
 
 
-def _planned(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
-    plan = search(
-        demands, _predictor(known), gpus=gpus, slices_per_gpu=known.slices, domain_gpus=min(DOMAIN_GPUS, gpus)
-    )
-    return _run_plan(known, demands, place(plan, nodes(gpus)))
+def _searched(explored: Explored) -> Method:
+    """A plan by a search. Where the rate is more than can be carried, it is made for SPARE times the most that can be:
+    the last per cent of throughput may cost any latency."""
 
+    def method(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
+        predictor = _predictor(known)
+        there = room(gpus, known.slices, min(DOMAIN_GPUS, gpus))
+        found = explored(demands, predictor, there)
+        if found.fraction < 1:
+            less = [replace(it, rate=it.rate * found.fraction * SPARE) for it in demands]
+            found = explored(less, predictor, there)
+        return _run_plan(known, demands, place(Plan(known.slices, found.shares), nodes(gpus)))
 
-def _paper(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
-    plan = scepsy(
-        demands, _predictor(known), gpus=gpus, slices_per_gpu=known.slices, domain_gpus=min(DOMAIN_GPUS, gpus)
-    )
-    return _run_plan(known, demands, place(plan, nodes(gpus)))
+    return method
 
 
 def _equal(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
@@ -257,8 +264,8 @@ def _pooling(host_link_Bps: float) -> Method:
 
 
 METHODS: Mapping[str, Method] = {
-    "plan": _planned,
-    "paper's search": _paper,
+    "plan": _searched(explore),
+    "paper's search": _searched(explore_scepsy),
     "each alone": _alone,
     "equal": _equal,
     "by hand": _by_hand,
@@ -290,7 +297,7 @@ def measure(
         it = demand.aggregate
         in_flight = demand.rate * it.latency_s
         runs = min(max(FEWEST_RUNS, math.ceil(span * in_flight)), MOST_RUNS)
-        traffic.append(Traffic(it.workflow, named(it.workflow), demand.rate, math.ceil(runs / 3), runs))
+        traffic.append(Traffic(it.workflow, named(it.workflow), demand.rate, math.ceil(WARM_UP * runs), runs))
         most += HOPELESS * limit * in_flight
     simulated = run_workflows(
         chosen.serve, traffic, seed=seed, order=chosen.order, most_in_flight=math.ceil(most), keep_calls=False

@@ -26,14 +26,14 @@ from headway.errors import HeadwayError
 from headway.sim.studies.cells import Cell, Row
 
 GPUS = (4, 8, 16)
-LIMITS = (2.0, 5.0)
+LIMITS = "3"
 """Of the mean latency, in latencies of runs that are alone on one GPU for each model (1)."""
 SLICES = 10
 """Parts of a GPU, as in the paper's example."""
 TRACED_RUNS = 150
 QUICK_METHODS = ("plan", "each alone", "equal", "by hand", "pool")
 QUICK_WORKLOADS = ("beam-search", "rag", "react")
-QUICK_SLICES, QUICK_SPAN, QUICK_TRACED_RUNS = 4, 3.0, 80
+QUICK_SLICES, QUICK_SPAN, QUICK_TRACED_RUNS = 4, 5.0, 80
 CALM = 0.8
 """Part of the predicted throughput up to which latencies are expected to be predicted well (1)."""
 BASE = "each alone"
@@ -70,7 +70,13 @@ def known_cells(run: Run, workloads: Sequence[str], *, slices: int, runs: int, s
 
 
 def peak_cells(
-    known: Mapping[str, Json], gpus: Sequence[int], methods: Sequence[str], *, span: float, seed: int
+    known: Mapping[str, Json],
+    gpus: Sequence[int],
+    methods: Sequence[str],
+    limits: Sequence[float],
+    *,
+    span: float,
+    seed: int,
 ) -> list[Cell]:
     """The grid; the slow ones first, so that all cores end together."""
     cells = []
@@ -78,7 +84,7 @@ def peak_cells(
         for workload, facts in known.items():
             for method in methods:
                 shown: dict[str, JsonValue] = {"workload": workload, "gpus": count, "method": method, "seed": seed}
-                cells.append(Cell(shown, {**facts, **shown, "limits": list(LIMITS), "span": span}))
+                cells.append(Cell(shown, {**facts, **shown, "limits": list(limits), "span": span}))
     return cells
 
 
@@ -252,6 +258,7 @@ def main() -> None:
     parser.add_argument("--gpus", help="numbers of GPUs, separated by commas")
     parser.add_argument("--workloads", help="names, separated by commas")
     parser.add_argument("--methods", help="names, separated by commas; plan, each alone, equal and by hand always are")
+    parser.add_argument("--limits", default=LIMITS, help="of the mean latency, in lonely ones, separated by commas")
     parser.add_argument("--quick", action="store_true", help="fewer cells, shorter runs, coarser parts of a GPU")
     parser.add_argument("--latencies", action="store_true", help="print every rate that was tried, too")
     asked = parser.parse_args()
@@ -260,6 +267,7 @@ def main() -> None:
     gpus = [int(it) for it in asked.gpus.split(",")] if asked.gpus else ((4, 8) if quick else GPUS)
     wanted = asked.methods.split(",") if asked.methods else (QUICK_METHODS if quick else tuple(METHODS))
     methods = [method for method in METHODS if method in wanted or method in ("plan", BASE, "equal", "by hand")]
+    limits = [float(it) for it in asked.limits.split(",")]
     console = Console(stderr=True)
 
     def run(part: str, cells: list[Cell], function: Function) -> list[Row]:
@@ -279,9 +287,9 @@ def main() -> None:
         seed=asked.seed,
     )
     print("Shares of the time of lonely runs\n\n" + share_table(known))
-    cells = peak_cells(known, gpus, methods, span=QUICK_SPAN if quick else SPAN, seed=asked.seed)
+    cells = peak_cells(known, gpus, methods, limits, span=QUICK_SPAN if quick else SPAN, seed=asked.seed)
     rows = run("peaks", cells, find_peak)
-    for limit in LIMITS:
+    for limit in limits:
         print(f"\nMost work with a mean latency of at most {limit:g} lonely ones, in parts of the GPUs\n")
         print(peak_table(rows, limit, methods))
     print("\nPredicted mean latency\n\n" + error_table(rows))

@@ -2,12 +2,14 @@
 
 Runs of each workflow come as a Poisson process. A run's draws depend on the seed and its number only, and its arrival
 on the rate besides, so that two rates, two plans or two rules are compared on the same runs (common random numbers).
+The last counted run comes just when it should in the mean: a Poisson process of which the number of arrivals within a
+time is known, so that the rate is the one that was asked for, also where few runs are counted.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -191,17 +193,16 @@ class _Simulation:
 
     def run(self) -> Simulated:
         for index, it in enumerate(self._traffic):
-            self._come(it, random.Random(mix(mix(self._seed & 0xFFFF_FFFF) + index + 1)), 0)
+            self._come(it, _gaps_s(it, random.Random(mix(mix(self._seed & 0xFFFF_FFFF) + index + 1))), 0)
         self._loop.run()
         rows = [RunRow(it.traffic.workflow, it.id, it.counted, it.arrived_s, it.end_s, it.calls) for it in self._runs]
         return Simulated(rows, self._calls, self._loop.now_s, self._overrun, self._loop.events)
 
-    def _come(self, traffic: Traffic, chance: random.Random, number: int) -> None:
-        """The next run of a workflow comes after an exponential gap."""
-        gap_s = chance.expovariate(1.0) / traffic.rate
-        self._loop.after(gap_s, lambda: self._begin(traffic, chance, number))
+    def _come(self, traffic: Traffic, gaps_s: Iterator[float], number: int) -> None:
+        """The next run of a workflow comes."""
+        self._loop.after(next(gaps_s), lambda: self._begin(traffic, gaps_s, number))
 
-    def _begin(self, traffic: Traffic, chance: random.Random, number: int) -> None:
+    def _begin(self, traffic: Traffic, gaps_s: Iterator[float], number: int) -> None:
         counted = traffic.warm_up <= number < traffic.warm_up + traffic.runs
         run = _Run(traffic, f"{traffic.workflow}-{number}", len(self._runs), counted, self._loop.now_s)
         self._runs.append(run)
@@ -210,7 +211,7 @@ class _Simulation:
             self._overrun = True
             self._loop.stop()
             return
-        self._come(traffic, chance, number + 1)
+        self._come(traffic, gaps_s, number + 1)
         context = Context(seed=self._seed, run=number, block_tokens=self._servers.block_tokens)
         drive(traffic.program(context), _Hosted(self, run), lambda result, depth: self._ended(run))
 
@@ -251,6 +252,16 @@ class _Simulation:
         if self._keep_calls:
             self._calls.append(call)
         asked.done(call)
+
+
+def _gaps_s(traffic: Traffic, chance: random.Random) -> Iterator[float]:
+    """Times from run to run, without an end; those up to the last counted run add up to their mean."""
+    planned = [chance.expovariate(1.0) for _ in range(traffic.warm_up + traffic.runs)]
+    factor = len(planned) / sum(planned)
+    for gap in planned:
+        yield gap * factor / traffic.rate
+    while True:
+        yield chance.expovariate(traffic.rate)
 
 
 class _Hosted:
