@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from aiohttp import web
 
@@ -34,6 +37,9 @@ from headway.serving.gateway.tracing import Tracing
 from headway.serving.gateway.watch import InterruptedWaitError, Phase, Watch
 from headway.serving.gateway.workflow import with_run
 
+BIG_BYTES = 256 * 2**10
+"""A body from this size on is understood in a thread, one at a time, so that the others' streams go on meanwhile; only
+the JSON parser itself holds them up."""
 _MANY_RETRY_S = 1.0
 _TOLD_MODELS = 20
 _OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
@@ -70,6 +76,7 @@ class Admission:
     draining: bool = False
     tracing: Tracing | None = None
     most_open: int = sys.maxsize
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "bodies"))
     _ids: Ids = field(default_factory=lambda: Ids(secrets.token_hex(4)))
 
     @property
@@ -98,15 +105,25 @@ class Admission:
         self.entering += 1
         try:
             body = await self._body(http)
-        finally:
-            self.entering -= 1
-        try:
             check_path(http.rel_url.raw_path)
-            call, pool = self._understood(http, body)
+            call, pool = await self._understood(http, body)
             call = call.of_workflow(with_run(call.request.workflow or client.workflow, http.headers.get(HEADER)))
         except AnswerError as error:
+            error.headers.setdefault("x-request-id", self.new_id(http))
+            if error.counted:
+                raise
             raise self._refused(error, "model" if error.code == "model_not_found" else "malformed") from None
+        finally:
+            self.entering -= 1
         return self._exchange(http, call, client, pool, arrived_s)
+
+    def new_id(self, http: web.BaseRequest) -> str:
+        """A name for a request."""
+        return self._ids.new(http.headers.get("x-request-id", ""), self.open)
+
+    def close(self) -> None:
+        """Take no more bodies."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def pool_of(self, model: str) -> RunningPool | None:
         """The pool that serves a model: one that is configured to before one whose replicas happen to."""
@@ -133,12 +150,14 @@ class Admission:
                 router = pool.router_for(strategy)
             except UsageError as error:
                 answer = AnswerError(400, str(error), code="invalid_value", param="routing-strategy")
+                answer.headers["x-request-id"] = request.id
                 raise self._refused(answer, "malformed") from None
         try:
             client.enter(request.input_tokens, self.clock.now_s())
         except AnswerError as error:
             reason = "concurrency" if error.code == "concurrent_requests" else "rate"
             router.refused(request, self.clock.now_s(), status=429, reason=error.message, arrived_s=arrived_s)
+            error.headers["x-request-id"] = request.id
             self.telemetry.refused(reason)
             raise
         exchange = Exchange(http, call, client, pool, router, self.clock, arrived_s)
@@ -148,13 +167,19 @@ class Admission:
         self.open[request.id] = exchange
         return exchange
 
-    def _understood(self, http: web.BaseRequest, body: bytes) -> tuple[Call, RunningPool]:
+    async def _understood(self, http: web.BaseRequest, body: bytes) -> tuple[Call, RunningPool]:
         """What is asked, and of which pool."""
-        request_id = self._ids.new(http.headers.get("x-request-id", ""), self.open)
+        request_id = self.new_id(http)
         path = http.path
         if path in CALLS or http.content_type == "application/json":
             ask_usage = any(pool.pool.ask_usage for pool in self.pools)
-            call = parse_call(path, body, http.headers, request_id=request_id, ratios=self.ratios, ask_usage=ask_usage)
+            parse = partial(parse_call, request_id=request_id, ratios=self.ratios, ask_usage=ask_usage)
+            if len(body) < BIG_BYTES:
+                call = parse(path, body, http.headers)
+            else:
+                loop = asyncio.get_running_loop()
+                call = await loop.run_in_executor(self._thread, parse, path, body, http.headers)
+                call = call.named(self.new_id(http))  # another may have taken its name meanwhile
             model = call.request.model
         else:
             found = _MULTIPART_MODEL.search(body) if http.content_type == "multipart/form-data" else None
@@ -221,6 +246,7 @@ class Admission:
         """Count a refusal of which no router knows."""
         self.telemetry.refused(reason)
         self.telemetry.unrouted(error.status)
+        error.counted = True
         return error
 
 

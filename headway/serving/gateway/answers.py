@@ -34,7 +34,12 @@ class AnswerError(Exception):
         param: field of the body or header that it is about.
         retry_after_s: when to come back (429, 503); sent in whole seconds, rounded up.
         headers: further headers.
+
+    Attributes:
+        counted: whether it is in the metrics already.
     """
+
+    counted = False
 
     def __init__(
         self,
@@ -64,7 +69,8 @@ class AnswerError(Exception):
 
     def response(self) -> web.Response:
         """The whole answer."""
-        return web.Response(status=self.status, body=self.body(), content_type="application/json", headers=self.headers)
+        headers = {"Server": "headway", **self.headers}
+        return web.Response(status=self.status, body=self.body(), content_type="application/json", headers=headers)
 
     def event(self) -> bytes:
         """The error as the last event of a stream that has begun."""

@@ -83,8 +83,8 @@ class Key(KeyLimits):
 class Limits(_Part):
     """What the gateway takes on. Beyond it clients get 413 or 429."""
 
-    body_bytes: Count = 32 * 2**20
-    """Of one request."""
+    body_bytes: Count = 8 * 2**20
+    """Of one request. While JSON is parsed nothing else happens: up to some 20 ms a MiB where it is all small parts."""
     open_requests: Count = 20_000
     """In all."""
     requests_per_replica: Count = 1024

@@ -56,6 +56,10 @@ class Call:
         """The same of a model that the client did not name."""
         return replace(self, request=replace(self.request, model=model))
 
+    def named(self, request_id: str) -> Call:
+        """The same under another name."""
+        return replace(self, request=replace(self.request, id=request_id))
+
     def of_workflow(self, workflow: str) -> Call:
         """The same as a step of this workflow."""
         if workflow == self.request.workflow:
