@@ -14,18 +14,21 @@ from headway.errors import UsageError
 from headway.serving.gateway.admission import Admission
 from headway.serving.gateway.config import Config, Listen, Pool
 from headway.serving.gateway.config_file import load_keys, secret
+from headway.serving.gateway.connection import Answer
 from headway.serving.gateway.health import Health
 from headway.serving.gateway.limits import KeyRing
 from headway.serving.gateway.pages import Pages
 from headway.serving.gateway.policy_maker import PolicyMaker, check_policy
 from headway.serving.gateway.pools import RELOADED, Clock, Notes, RunningPool
 from headway.serving.gateway.proxy import Proxy
-from headway.serving.gateway.server import SPARE_FILES, Answer, Front, Listening, drained, many_files
+from headway.serving.gateway.server import SPARE_FILES, Front, Listening, drained, many_files
 from headway.serving.gateway.telemetry import Telemetry
 from headway.serving.gateway.tracing import Tracing
 from headway.serving.gateway.upstream import session
 from headway.serving.words import counted
 
+SAID_EVERY_S = 10.0
+"""Between two lines that say that connections are turned away."""
 _LIVE = ("limits", "timeouts", "retries", "keys", "keys_file")
 """Parts of the configuration that may change while the gateway runs, beside some of each pool's fields."""
 
@@ -87,6 +90,7 @@ class Gateway:
         self._admin_token = admin_token(config, environment)
         self._listening: list[Listening] = []
         self._following: list[asyncio.Task[None]] = []
+        self._said_full_s = float("-inf")
         self._signals: tuple[signal.Signals, ...] = ()
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._connections: aiohttp.ClientSession | None = None
@@ -132,7 +136,7 @@ class Gateway:
     async def until_stopped(self, reread: Callable[[], Config] | None = None) -> None:
         """Run until SIGTERM or SIGINT. SIGHUP reads the configuration again.
 
-        A second SIGTERM or SIGINT, while open requests may end, ends them at once. Leaving the gateway frees the signals.
+        A second SIGTERM or SIGINT, while open requests may end, ends them. Leaving the gateway frees the signals.
 
         Args:
             reread: reads it; None: SIGHUP only makes the journal follow a rotation.
@@ -211,9 +215,19 @@ class Gateway:
         return self._notes.dropped + unheard, self._tracing.dropped if self._tracing is not None else 0
 
     async def _listen(self, answer: Answer, listen: Listen) -> str:
-        listening = Listening(answer, listen)
+        most = self.admission.most_open + SPARE_FILES // 2  # so that the answer to one too many is an error, with words
+        listening = Listening(
+            answer, listen, most=min(most, max(1024, 2 * self._config.limits.open_requests)), full=self._is_full
+        )
         self._listening.append(listening)
         return await listening.start()
+
+    def _is_full(self) -> None:
+        self._telemetry.refused("connections")
+        now_s = self.admission.clock.now_s()
+        if now_s - self._said_full_s > SAID_EVERY_S:
+            self._said_full_s = now_s
+            self._told("has as many connections as it takes; more are turned away")
 
     async def _close(self) -> None:
         for task in self._following:
@@ -221,6 +235,7 @@ class Gateway:
         await asyncio.gather(*self._following, return_exceptions=True)
         for listening in self._listening:
             await listening.close()
+        self.admission.close()
         for connections in (self._connections, self._asking):
             if connections is not None:
                 await connections.close()

@@ -8,7 +8,7 @@ import logging
 import os
 import resource
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -16,6 +16,7 @@ from headway.errors import UsageError
 from headway.serving.gateway.admission import Admission
 from headway.serving.gateway.answers import AnswerError
 from headway.serving.gateway.config import Listen, Tls
+from headway.serving.gateway.connection import HEAD_S, Answer, Server
 from headway.serving.gateway.incoming import CALLS
 from headway.serving.gateway.pages import Pages
 from headway.serving.gateway.proxy import LAST_WORDS_S, Proxy
@@ -27,11 +28,8 @@ _SERVER_LOG.setLevel(logging.CRITICAL)  # else a stack for each client that spea
 BACKLOG = 4096
 SPARE_FILES = 64
 """Beside those of streams: listening, scrapes, the journal, clients that are being refused."""
-KEPT_S = 75.0
-"""For an idle client's connection."""
 PASSED = frozenset(("/tokenize", "/detokenize", "/rerank", "/v2/rerank", "/score", "/pooling", "/classify"))
 """Paths of engines outside of /v1/ that go to a replica (vLLM's; some are llama.cpp's too)."""
-Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _METHODS = frozenset(("GET", "POST", "DELETE", "PUT", "PATCH"))
 
 
@@ -49,6 +47,14 @@ class Front:
 
     async def answer(self, http: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request. Errors come in OpenAI's shape; a mistake of ours is a 500, and in the log."""
+        response = await self._answered(http)
+        if not response.prepared:
+            response.headers["Server"] = "headway"
+            if response.status >= 400 and "x-request-id" not in response.headers:
+                response.headers["x-request-id"] = self._proxy.admission.new_id(http)
+        return response
+
+    async def _answered(self, http: web.BaseRequest) -> web.StreamResponse:
         path, method = http.path, http.method
         try:
             http = named_by_header(http)
@@ -108,40 +114,44 @@ class Listening:
     Args:
         answer: called with each request; cancelled when its client goes away.
         listen: where.
+        most: connections at once.
+        full: called when one more has come and was turned away.
     """
 
-    def __init__(self, answer: Answer, listen: Listen) -> None:
-        server = web.Server(
-            answer, handler_cancellation=True, access_log=None, keepalive_timeout=KEPT_S, logger=_SERVER_LOG
-        )
-        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
+    def __init__(self, answer: Answer, listen: Listen, *, most: int, full: Callable[[], None]) -> None:
+        self._server = Server(answer, most=most, full=full, access_log=None, logger=_SERVER_LOG)
+        self._sockets: asyncio.Server | None = None
         self._listen = listen
 
     async def start(self) -> str:
         """Listen; the address as a URL. UsageError: it can't be listened on, or the TLS files are wrong."""
         host, port = self._listen.host, self._listen.port
         context = tls_context(self._listen.tls) if self._listen.tls is not None else None
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=BACKLOG)
+        loop = asyncio.get_running_loop()
+        handshake_s = HEAD_S if context is not None else None
         try:
-            await site.start()
+            self._sockets = await loop.create_server(
+                self._server, host, port, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=handshake_s
+            )
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise UsageError(
                 f"cannot listen on {host}:{port}: {reason}", where="listen", hint="another port, or 0 for a free one"
             ) from None
-        bound = self._runner.addresses[0][1]
+        bound = self._sockets.sockets[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if context is not None else 'http'}://{shown}:{bound}"
 
     async def refuse(self) -> None:
         """Take no new connections."""
-        for site in self._runner.sites:
-            await site.stop()
+        if self._sockets is not None:
+            self._sockets.close()
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._runner.cleanup()
+        await self.refuse()
+        self._server.pre_shutdown()
+        await self._server.shutdown(1.0)
 
 
 async def drained(admission: Admission, *, limit_s: float, hurry: asyncio.Event) -> int:
