@@ -93,8 +93,13 @@ def test_a_wrong_command_line_is_told_in_a_line(
     assert error.count("\n") == 1
 
 
-def test_the_examples_gateway_expects_two_engines_where_they_are_by_default() -> None:
-    config = load_config(Path("examples/gateway/config.yaml"))
-    assert [replica.url for replica in config.pools[0].replicas] == ["http://127.0.0.1:8001", "http://127.0.0.1:8002"]
-    port = inspect.signature(engine).parameters["port"].default
-    assert port == 8001
+@pytest.mark.parametrize("page", ["examples/gateway/config.yaml", "README.md"])
+def test_the_examples_gateway_expects_the_engines_that_its_commands_start(page: str) -> None:
+    path = Path("examples/gateway/config.yaml")
+    (pool,) = load_config(path).pools
+    started = re.findall(r"headway engine --device (\w+) --speed \d+x --port (\d+) &", Path(page).read_text())
+    assert [(replica.device, replica.url) for replica in pool.replicas] == [
+        (device, f"http://127.0.0.1:{port}") for device, port in started
+    ]
+    assert len(started) == 3
+    assert inspect.signature(engine).parameters["port"].default == 8001  # where --llama --replicas 3 starts
