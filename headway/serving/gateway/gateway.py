@@ -57,11 +57,13 @@ class Gateway:
         self.url = self.metrics_url = ""
         self._config, self._environment, self._told = config, environment, told
         self._telemetry = Telemetry()
-        self._policies = PolicyMaker(told)
+        self._policies = PolicyMaker(told, self._telemetry)
         self._tracing = (
             Tracing(config.tracing.endpoint, share=config.tracing.sample) if config.tracing is not None else None
         )
         self._journal = _journal(config, told)
+        for pool in config.pools:
+            check_policy(pool)
         clock = Clock()
         heard = [self._telemetry.record, self._tell]
         if self._tracing is not None:

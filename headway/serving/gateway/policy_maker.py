@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headway.errors import UsageError
 from headway.serving.gateway.config import Pool
+from headway.serving.gateway.telemetry import Telemetry
 from headway.serving.gateway.training_process import TrainingProcess, remembered
 from headway.serving.learned.policy import LearnedPolicy
 from headway.serving.learned.policy import build as build_learned
@@ -16,11 +18,12 @@ class PolicyMaker:
     """Makes policies, and ends their training processes in the end.
 
     Args:
-        told: called with a line where what was remembered is of no use.
+        told: called with a line that says what was remembered, or why that is of no use.
+        telemetry: hears of policies that learn.
     """
 
-    def __init__(self, told: Callable[[str], None]) -> None:
-        self._told = told
+    def __init__(self, told: Callable[[str], None], telemetry: Telemetry) -> None:
+        self._told, self._telemetry = told, telemetry
         self._trainers: list[TrainingProcess] = []
 
     def policy(self, pool: Pool, name: str) -> Policy:
@@ -31,10 +34,16 @@ class PolicyMaker:
         own = known_as(name)
         options = pool.options if own == known_as(pool.policy) else {}
         if own != LearnedPolicy.name:
+            if own == known_as(pool.policy):
+                self._telemetry.learns_no_more(pool.name)
             return build(own, seed=pool.seed, options=options)
         memory, note = remembered(pool.memory) if pool.memory is not None else (None, "")
         if note:
             self._told(note)
+        samples = memory.scorer.samples if memory is not None else 0
+        if memory is not None:
+            self._told(f"pool {pool.name} remembers a model learnt from {samples} samples ({pool.memory})")
+        self._telemetry.learns(pool.name, samples)
         trainer = TrainingProcess(pool.memory)
         made = build_learned(
             seed=pool.seed,
@@ -53,5 +62,12 @@ class PolicyMaker:
 
 
 def check_policy(pool: Pool) -> None:
-    """UsageError where a pool's policy or its options are wrong. Starts nothing."""
-    build(pool.policy, seed=pool.seed, options=pool.options)
+    """UsageError where a pool's policy, its options, strategies or memory are wrong. Starts nothing."""
+    try:
+        build(pool.policy, seed=pool.seed, options=pool.options)
+        names = {known_as(each) for each in (pool.policy, *pool.strategies) if each != "*"}
+    except UsageError as error:
+        place = f"pool {pool.name}" + (f": {error.where}" if error.where else "")
+        raise UsageError(error.what, where=place, hint=error.hint) from None
+    if pool.memory is not None and LearnedPolicy.name not in names and "*" not in pool.strategies:
+        raise UsageError("only the policy learned has a memory", where=f"pool {pool.name}: memory")

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import aiohttp
 
-from headway.decide.journal import Journal, Record
+from headway.decide.journal import Journal, Record, ServingRecord
 from headway.errors import UsageError
 from headway.serving.fleet import Fleet
 from headway.serving.gateway.config import Pool
@@ -61,6 +61,23 @@ class Notes:
             self._below.write(record)
 
 
+class Named:
+    """A journal that knows of which pool its `ServingRecord`s are: two pools' policies must not be taken for one."""
+
+    def __init__(self, below: Journal, pool: str) -> None:
+        self._below, self._pool = below, pool
+
+    @property
+    def dropped(self) -> int:
+        """Records that could not be written (count)."""
+        return self._below.dropped
+
+    def write(self, record: Record) -> None:
+        """Append one record."""
+        named = record.model_copy(update={"group": self._pool}) if isinstance(record, ServingRecord) else record
+        self._below.write(named)
+
+
 class RunningPool:
     """One pool.
 
@@ -95,7 +112,7 @@ class RunningPool:
         self.fleet = Fleet()
         self.doubts = Doubts()
         self._authorization = authorization
-        self._clock, self._journal, self._record_blocks = clock, journal, record_blocks
+        self._clock, self._journal, self._record_blocks = clock, Named(journal, pool.name), record_blocks
         self._policy_of = policy_of
         self.router = self._router(pool.policy, pool)
         self._routers: dict[str, Router] = {known_as(pool.policy): self.router}

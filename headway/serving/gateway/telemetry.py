@@ -124,6 +124,18 @@ class Telemetry:
         """A request ended that never came to a router, and so has no record: without a key, too large, malformed."""
         self._requests.labels(self._model(model), "", str(status)).inc()
 
+    def learns(self, group: str, samples: int) -> None:
+        """A pool's learned policy begins: trusted, with a model learnt from so many samples; 0: with none."""
+        group = self._bounded("group", group)
+        self._trusted.labels(group).set(1)
+        self._version.labels(group).set(samples > 0)
+        self._samples.labels(group).set(samples)
+
+    def learns_no_more(self, group: str) -> None:
+        """A pool has another policy now."""
+        for gauge in (self._trusted, self._version, self._samples):
+            gauge.remove_by_labels({"group": group})
+
     def record(self, record: Record) -> None:
         """Take in what goes into the journal."""
         if isinstance(record, RequestRecord):
