@@ -235,6 +235,14 @@ class Config(_Part):
     """Environment variable with the token that opens `/admin/state`; empty: there is no such page."""
 
     @model_validator(mode="after")
+    def _apart(self) -> Self:
+        port, host = self.metrics.port, self.metrics.host or self.listen.host
+        everywhere = {host, self.listen.host} & {"0.0.0.0", "::"}
+        if port and port == self.listen.port and (host == self.listen.host or everywhere):
+            raise ValueError("metrics.port is listen.port: leave it out for /metrics on the gateway's own address")
+        return self
+
+    @model_validator(mode="after")
     def _distinct(self) -> Self:
         for what, names in (
             ("pool", [pool.name for pool in self.pools]),

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import headway
 from headway.decide.journal import Record, RequestRecord
@@ -50,15 +51,10 @@ class Tracing:
             share: of the requests without a `traceparent` that are recorded, 0 to 1.
             seed: of ids and choice; None: from the system, as it must be where there are several gateways.
         """
-        if not endpoint.startswith(("http://", "https://")):
-            raise UsageError(
-                f"{endpoint!r} is no address", where="tracing.endpoint", hint="write http://collector:4318/v1/traces"
-            )
-        try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.trace.export import SpanExportResult
-        except ModuleNotFoundError:
-            raise UsageError("traces need OpenTelemetry", where="tracing", hint="pip install 'headway[otel]'") from None
+        check_tracing(endpoint)
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
         self.dropped = 0
         self._random = random.Random(seed)
         self._share = share
@@ -148,6 +144,24 @@ class Tracing:
                 return
             self._said.add(why)
         _LOG.warning("tracing: spans are left out: %s", why)
+
+
+def check_tracing(endpoint: str) -> None:
+    """UsageError where the endpoint is no address or the exporter isn't installed. Starts nothing."""
+    try:
+        parts = urlsplit(endpoint)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise UsageError("this is no address", where="tracing.endpoint", hint="write http://collector:4318/v1/traces")
+    try:
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter
+        import opentelemetry.sdk.trace.export  # noqa: F401
+    except ModuleNotFoundError:
+        raise UsageError(
+            "traces need OpenTelemetry", where="tracing", hint="pip install -e '.[otel]' in Headway's folder"
+        ) from None
 
 
 def _span(context: TraceContext, operation: str, record: RequestRecord) -> ReadableSpan:

@@ -37,6 +37,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "a key said twice": (REPLICAS + "keys: [{name: a, env: A, file: b}]", "exactly one of env, file and sha256"),
     "a hash that is none": (REPLICAS + "keys: [{name: a, sha256: abc}]", "f.yaml:4: keys.0.sha256: must be 64"),
     "a key of its own in the file": (REPLICAS + "keys: [{name: a, key: s}]", "keys.0.key: there is no such field"),
+    "metrics on the gateway's port": (REPLICAS + "metrics: {port: 8080}", "metrics.port is listen.port"),
     "replace without a key": ("pools:\n- {replicas: [http://a], authorization: replace}", "engine_key_env go together"),
 }
 
@@ -70,6 +71,10 @@ CHECKED: dict[str, tuple[str, str]] = {
         REPLICAS + "keys: [{name: a, env: K}, {name: b, env: K}]",
         "the key of 'b' is there twice",
     ),
+    "a memory that nobody has": (REPLICAS + "    memory: m.npz", "pool default: memory: only the policy learned"),
+    "a tracing endpoint that is none": (REPLICAS + "tracing: {endpoint: 'http://'}", "tracing.endpoint: this is no"),
+    "a journal that is a folder": (REPLICAS + "journal: {path: tests}", "journal.path: tests: cannot write"),
+    "a host of another machine": (REPLICAS + "listen: {host: 192.0.2.1, port: 0}", "cannot listen on 192.0.2.1:0"),
     "a keys file that is not there": (REPLICAS + "keys_file: no.yaml", "no.yaml: cannot read it"),
 }
 
@@ -102,8 +107,19 @@ admin_token_env: K
     assert "pool default: policy prefix-and-load; models: as its replicas say" in lines
     assert "  replica 127.0.0.1:8001: http://127.0.0.1:8001" in lines
     assert "keys: env, file" in lines
+    assert "  file: 3 concurrent" in lines
     assert not re.search("sesame|other|hush", whole)
     assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_check_shows_memory_strategies_and_the_replicas_of_each_static_list(tmp_path: Path) -> None:
+    (tmp_path / "m.npz").write_text("no npz")
+    static = "discovery: [{kind: static, replicas: [{url: http://a}]}]"
+    pool = f"{{policy: learned, memory: {tmp_path}/m.npz, strategies: [random], {static}}}"
+    lines = checked(parse_config(f"listen: {{port: 0}}\npools: [{pool}]", where="f.yaml"), {})
+    assert "  strategies: random" in lines
+    assert "  replica a: http://a" in lines
+    assert any(line.startswith("  memory: ") and "starts without what it knew" in line for line in lines)
 
 
 def test_keys_are_hashed_whatever_they_come_from(tmp_path: Path) -> None:

@@ -244,5 +244,5 @@ def test_an_endpoint_that_is_none() -> None:
 def test_without_the_exporter_it_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(__import__("sys").modules, name, None)
-    with pytest.raises(UsageError, match=r"pip install 'headway\[otel\]'"):
+    with pytest.raises(UsageError, match=r"pip install -e '.\[otel\]'"):
         Tracing("http://127.0.0.1:1/v1/traces")
