@@ -26,6 +26,8 @@ _WORDS = {
     "tuple_type": "must be a list",
     "dict_type": "must be a mapping",
     "string_type": "must be text (quotes help)",
+    "union_tag_invalid": "kind must be one of static, file, dns and kubernetes",
+    "union_tag_not_found": "kind is missing: static, file, dns or kubernetes",
 }
 """Instead of pydantic's words for some types of error, which name Python's types."""
 _KINDS = ("static", "file", "dns", "kubernetes")

@@ -32,7 +32,12 @@ WRONG: dict[str, tuple[str, str]] = {
     "no replicas": ("pools: [{policy: lmetric}]", "f.yaml:1: pools.0: a pool needs replicas or discovery"),
     "a bad address": ("pools:\n- replicas: [a:1]", "f.yaml:2: pools.0.replicas.0.url: 'a:1' is not an address"),
     "two of a name": ("pools:\n- replicas: [http://a, http://a]", "two replicas are named 'a'"),
-    "an unknown source": ("pools:\n- discovery: [{kind: etcd}]", "f.yaml:2: pools.0.discovery.0"),
+    "an unknown source": ("pools:\n- discovery: [{kind: etcd}]", "f.yaml:2: pools.0.discovery.0: kind must be one of"),
+    "a source of no kind": ("pools:\n- discovery: [{host: a}]", "pools.0.discovery.0: kind is missing"),
+    "a password in an address": (
+        "pools:\n- replicas: [http://u:hush@a]",
+        "replicas.0.url: the address of a has a name",
+    ),
     "a source without its field": ("pools:\n- discovery: [{kind: file}]", "pools.0.discovery.0.path: is missing"),
     "a key said twice": (REPLICAS + "keys: [{name: a, env: A, file: b}]", "exactly one of env, file and sha256"),
     "a hash that is none": (REPLICAS + "keys: [{name: a, sha256: abc}]", "f.yaml:4: keys.0.sha256: must be 64"),
@@ -48,6 +53,7 @@ def test_what_is_wrong_is_said_with_file_line_and_field(text: str, wanted: str) 
         parse_config(text, where="f.yaml")
     assert wanted in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert "hush" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

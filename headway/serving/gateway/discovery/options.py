@@ -44,9 +44,11 @@ class ReplicaOptions(About):
     def _http(cls, url: str) -> str:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is not an address like http://host:8000")
-        if parts.query or parts.fragment or parts.username or parts.password:
-            raise ValueError(f"{url!r}: an address has no query, fragment or password")
+            raise ValueError(f"{url.rpartition('@')[2]!r} is not an address like http://host:8000")
+        if parts.username or parts.password:  # which is not shown
+            raise ValueError(f"the address of {parts.hostname} has a name or password: use engine_key_env")
+        if parts.query or parts.fragment:
+            raise ValueError(f"{url!r}: an address has no query or fragment")
         _ = parts.port  # raises ValueError, which names the port, where it is none
         return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
