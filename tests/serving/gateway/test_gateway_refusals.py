@@ -354,9 +354,7 @@ def test_names_that_are_no_utf_8_do_not_cost_a_request_its_record(tmp_path: Path
             ):
                 body = chat(user=user, max_tokens=8.0).encode()
                 reader, writer = await asyncio.open_connection(host, int(port))
-                writer.write(
-                    f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n".encode() + headers
-                )
+                writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n".encode() + headers)
                 writer.write(b"\r\n" + body)
                 async with asyncio.timeout(5):
                     assert (await reader.readline()).split()[1] == b"200"
