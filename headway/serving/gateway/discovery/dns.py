@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from headway.errors import UsageError
 from headway.serving.gateway.discovery.options import DnsOptions, spec_of
 from headway.serving.gateway.discovery.source import Replicas
+from headway.serving.words import counted
 
 try:
     import dns.asyncresolver
@@ -77,7 +78,7 @@ class DnsSource:
                     wait_s = min(wait_s, left_s)
                 if str(error) != said:
                     said = str(error)
-                    held = f"; the {len(given)} replicas from before stay for {options.keep_s:g} s" if given else ""
+                    held = f"; {counted(len(given), 'replica')} from before kept for {options.keep_s:g} s" if given else ""
                     _LOG.warning("%s: %s%s", self.name, error, held)
             else:
                 if said:
