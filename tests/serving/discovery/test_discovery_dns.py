@@ -139,7 +139,7 @@ def test_without_an_answer_the_set_stays_for_a_while_and_is_then_empty(
     with caplog.at_level(logging.WARNING):
         asyncio.run(follow())
     told = [record.getMessage() for record in caplog.records]
-    assert len([line for line in told if "; 1 replica from before kept for 0.6 s" in line]) == 1
+    assert len([line for line in told if "; 1 replica from before kept 0.6 s" in line]) == 1
     assert len([line for line in told if "it has no replicas" in line]) == 1
     assert len([line for line in told if "answers again" in line]) == 1
 

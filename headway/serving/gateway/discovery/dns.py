@@ -78,7 +78,7 @@ class DnsSource:
                     wait_s = min(wait_s, left_s)
                 if str(error) != said:
                     said = str(error)
-                    held = f"; {counted(len(given), 'replica')} from before kept for {options.keep_s:g} s" if given else ""
+                    held = f"; {counted(len(given), 'replica')} from before kept {options.keep_s:g} s" if given else ""
                     _LOG.warning("%s: %s%s", self.name, error, held)
             else:
                 if said:
