@@ -28,8 +28,8 @@ MODEL = "llama-3-8b"
 MOST_INPUT_TOKENS = 30_000
 """Longer prompts are cut: the paper's engines take 30,000 tokens."""
 SATURATION_REQUESTS = 3000
-WINDOW = 200
-"""Requests in a sliding mean."""
+WINDOW = 500
+"""Requests in a sliding mean: fewer, and chance alone moves it by a tenth."""
 GOOD = 1.1
 """Good again: the sliding mean is at most so many times what it settles at."""
 
@@ -124,29 +124,29 @@ def run_shift(work: Json) -> Json:
 def recovery(rows: list[Row], middle_s: float) -> dict[str, JsonValue]:
     """From rows in order of arrival: TTFT before, worst and settled after `middle_s`, and how long until good again.
 
-    Settled is the mean of the last third of the requests. Good again: from the first request after `middle_s` from
-    which on the mean of `WINDOW` requests stays, until that third begins, at most `GOOD` times that.
+    Settled is the mean of the last third of the requests. Good again: the first request after `middle_s` from which on
+    the mean of `WINDOW` requests is at most `GOOD` times that.
     """
     after = [row for row in rows if row.at_s >= middle_s]
     before = [row.ttft_s for row in rows if row.at_s < middle_s and row.ttft_s is not None]
     times = [(row.at_s, row.ttft_s) for row in after if row.ttft_s is not None]
     third = len(times) // 3
     settled_s = sum(ttft_s for _, ttft_s in times[-third:]) / third
-    means = _sliding([ttft_s for _, ttft_s in times], WINDOW)
-    bad = [index for index, mean_s in enumerate(means[: len(times) - third]) if mean_s > GOOD * settled_s]
-    good_at = bad[-1] + WINDOW if bad else 0
+    means_s = _sliding([ttft_s for _, ttft_s in times], WINDOW)
+    good_at = next(index for index, mean_s in enumerate(means_s) if mean_s <= GOOD * settled_s)
     return {
         "before_s": _finite(spread(before[len(before) // 2 :]).mean_s),
-        "worst_s": max(means),
+        "worst_s": max(means_s),
         "settled_s": settled_s,
         "requests_until_good": good_at,
-        "seconds_until_good": times[min(good_at, len(times) - 1)][0] - middle_s,
+        "seconds_until_good": times[good_at][0] - middle_s,
         "failed": sum(1 for row in after if not row.done),
         "after_s": sum(ttft_s for _, ttft_s in times) / len(times),
     }
 
 
 def _sliding(values: list[float], window: int) -> list[float]:
+    """Means of `window` values, from each one on that has so many."""
     total = sum(values[:window])
     means = [total / window]
     for index in range(window, len(values)):
