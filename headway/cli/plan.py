@@ -11,6 +11,7 @@ import typer
 
 from headway.cli.called import read_all_calls, read_text
 from headway.cli.plan_deploy import apply, compose, gateway, manifests
+from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
 from headway.cli.plan_watch import watch
 from headway.cli.plan_words import print_plan
 from headway.errors import UsageError
@@ -89,8 +90,9 @@ def make(
     domains = [len(domain) for node in there for domain in node.domains]
     if not domains:
         raise UsageError("has no GPUs", where=str(nodes))
+    check_profiles(known, there, demands, profiles=profiles, nodes=nodes)
     found = search(
-        demands, predictor, gpus=sum(domains), slices_per_gpu=slices, domain_gpus=domains, gpu_bytes=_gpu_bytes(there)
+        demands, predictor, gpus=sum(domains), slices_per_gpu=slices, domain_gpus=domains, gpu_bytes=gpu_bytes(there)
     )
     placed = place(found, there)
     placed = replace(placed, forecasts=predictor.forecast(demands, placed.shares, placed.instances))
@@ -155,11 +157,6 @@ def nodes_(
     print(f"wrote {output}")
 
 
-def workflows_of(plan: Path) -> Path:
-    """Where the workflows are that a plan was made for."""
-    return plan.with_name(f"{plan.stem}.workflows{plan.suffix}")
-
-
 def _counted(name: str, count: float, device: str, domain_gpus: int) -> Node:
     if not count.is_integer() or domain_gpus < 1:
         raise UsageError(f"{count:g} GPUs in domains of {domain_gpus}", where="--gpus")
@@ -187,8 +184,3 @@ def _figures(texts: Sequence[str], where: str) -> dict[str, float]:
             raise UsageError(f"{name} is there twice", where=where)
         figures[name] = value
     return figures
-
-
-def _gpu_bytes(nodes: Sequence[Node]) -> int | None:
-    sizes = [hardware.DEVICES[node.device].memory_bytes for node in nodes if node.device in hardware.DEVICES]
-    return min(sizes) if len(sizes) == len(nodes) else None

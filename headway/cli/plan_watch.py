@@ -11,13 +11,21 @@ from typing import Annotated
 import typer
 
 from headway.cli.called import read_all_calls
+from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
 from headway.cli.plan_words import forecast_words, print_plan
 from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import parse_time
 from headway.errors import UsageError
 from headway.report.words import counted
 from headway.serving.allocation.drift import LEAST_RUNS, Compared, compare, rate_of
-from headway.serving.allocation.files import read_aggregates, read_nodes, read_plan, read_profiles, write_plan
+from headway.serving.allocation.files import (
+    read_aggregates,
+    read_nodes,
+    read_plan,
+    read_profiles,
+    write_aggregates,
+    write_plan,
+)
 from headway.serving.allocation.interference import PER_NEIGHBOUR, Interference
 from headway.serving.allocation.migrate import keeping, started, stopped, within, worth
 from headway.serving.allocation.predict import Predictor
@@ -54,10 +62,9 @@ def watch(
     every_s = parse_time(every, where="--every") if every else None
     if every_s is not None and every_s < 1:
         raise UsageError(f"{every} is less than a second", where="--every")
-    beside = plan.with_name(f"{plan.stem}.workflows{plan.suffix}")
     looking = _Looking(
         old=read_plan(plan),
-        expected={each.workflow: each for each in read_aggregates(workflows or beside)},
+        expected={each.workflow: each for each in read_aggregates(workflows or workflows_of(plan))},
         profiles=profiles,
         nodes=nodes,
         interference=Interference(interference),
@@ -93,6 +100,7 @@ class _Looking:
         self.old, self._expected, self._output = old, expected, output
         self._slices, self._profiles = read_profiles(profiles)
         self._nodes = read_nodes(nodes)
+        self._of = {"profiles": profiles, "nodes": nodes}
         self._interference, self._better, self._most_moves = interference, better, most_moves
 
     def look(self, runs: Sequence[Run]) -> bool:
@@ -126,10 +134,18 @@ class _Looking:
             name = forecast.workflow
             found, rate = measured.get(name, (self._expected[name], forecast.rate))
             demands.append(Demand(found, rate or forecast.rate))
+        check_profiles(self._profiles, self._nodes, demands, **self._of)
         predictor = self._calibrated(demands, set(measured))
         domains = [len(domain) for node in self._nodes for domain in node.domains]
         now = replace(self.old, forecasts=predictor.forecast(demands, self.old.shares, self.old.instances))
-        new = search(demands, predictor, gpus=sum(domains), slices_per_gpu=self._slices, domain_gpus=domains)
+        new = search(
+            demands,
+            predictor,
+            gpus=sum(domains),
+            slices_per_gpu=self._slices,
+            domain_gpus=domains,
+            gpu_bytes=gpu_bytes(self._nodes),
+        )
         new = keeping(new, self.old, self._nodes)
         new = replace(new, forecasts=predictor.forecast(demands, new.shares, new.instances))
         if self._most_moves is not None and len(started(self.old, new)) > self._most_moves:
@@ -154,7 +170,9 @@ class _Looking:
         print_plan(new, self._nodes, most_rejected=0)
         if self._output is not None:
             write_plan(self._output, new)
-            print(f"wrote {self._output}")
+            beside = workflows_of(self._output)
+            write_aggregates(beside, [demand.aggregate for demand in demands])
+            print(f"wrote {self._output} and {beside}")
 
     def _calibrated(self, demands: Sequence[Demand], measured: set[str]) -> Predictor:
         """A predictor that says of the plan in force what was measured."""

@@ -30,7 +30,7 @@ PLAIN_WIDTH = 120
 SOURCES = ("engine-model",)
 LIVE = "live: "  # what the source of a measured profile begins with
 _ENGINE = re.compile(r"(\d+)x(\d+)=(.+)")
-_ENGINE_MODEL_ONLY = ("device", "engine_model", "domain_gpus", "cache", "no_cache")
+_ENGINE_MODEL_ONLY = ("engine_model", "domain_gpus", "cache", "no_cache")
 _LIVE_ONLY = ("served_model_name", "endpoint", "ignore_eos", "point", "spread", "limit")
 
 
@@ -48,7 +48,7 @@ def profile(
     slices: Annotated[int, typer.Option(help="Parts into which a GPU may be divided.")] = 10,
     source: Annotated[str, typer.Option("--from", help=f"Without engines: {', '.join(SOURCES)}.")] = "",
     device: Annotated[
-        str, typer.Option(help=f"With --from engine-model: the GPU: {', '.join(hardware.DEVICES)}.")
+        str, typer.Option(help=f"The GPU that the curves are of. The engine model knows {', '.join(hardware.DEVICES)}.")
     ] = "",
     engine_model: Annotated[
         list[str] | None,
@@ -120,10 +120,13 @@ def profile(
                 domain_gpus,
                 None if no_cache else cache or default_folder(),
             )
+    made = [replace(each, device=device) for each in made]
     if fill:
         made = [filled(each) for each in made]
     _save(output, made, slices)
     _print_table(made, slices)
+    if not device:
+        print("note: without --device nothing checks that a plan's nodes have the GPUs that these curves are of")
     print(f"wrote {output}: profiles of {', '.join(each.model for each in made)}")
 
 
@@ -221,6 +224,13 @@ def _save(path: Path, made: Sequence[ModelProfile], slices: int) -> None:
     for each in made:
         old = kept.get(each.model)
         if old is not None and old.source.startswith(LIVE) and each.source.startswith(LIVE):
+            if old.device != each.device:
+                raise UsageError(
+                    f"has curves of {each.model} on {old.device or 'a GPU that nobody named'}, "
+                    f"not on {each.device or 'one that nobody named'}",
+                    where=str(path),
+                    hint=f"another --output, or --device {old.device}".removesuffix(", or --device "),
+                )
             sources = f"{old.source}, {each.source.removeprefix(LIVE)}"
             each = replace(each, curves={**old.curves, **each.curves}, source=sources)
         kept[each.model] = each

@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import yaml
 
 from headway.cli.main import run
 from headway.serving.allocation import engine_profile
-from headway.serving.allocation.files import read_plan, read_profiles
+from headway.serving.allocation.files import read_aggregates, read_plan, read_profiles, write_profiles
 from headway.serving.allocation.types import Shape
 from headway.serving.gateway.config_file import load_config
 from headway.serving.workflows.calls import Call
@@ -158,6 +159,38 @@ def test_applying_is_a_dry_run_until_it_is_meant(planned: str, says: Callable[..
         assert "0 objects would change" in says(line)
 
 
+def test_what_was_written_is_applied_as_it_is(planned: str, says: Callable[..., str], tmp_path: Path) -> None:
+    told = says("plan manifests -o k8s --namespace serving --name mine --weights llama-3-8b=meta-llama/Meta-Llama-3-8B")
+    assert "note: vLLM would load llama-3.2-1b" in told
+    assert "would load llama-3-8b" not in told
+    with api_server(tmp_path) as api:
+        says(f"plan apply --kubeconfig {api.kubeconfig} --from k8s --yes")
+        (large,) = (body for path, body in api.objects.items() if path.endswith("serving/deployments/llama-3-8b-0"))
+        assert "meta-llama/Meta-Llama-3-8B" in str(large)
+        assert "0 objects would change in serving" in says(f"plan apply --kubeconfig {api.kubeconfig} --from k8s")
+        error = says(f"plan apply --kubeconfig {api.kubeconfig} --namespace serving --name other --yes", 2)
+        assert "is of the plan 'mine', not of 'other'" in error
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("plan apply --from k8s --weights a=b", "--weights: --from k8s has it already"),
+        ("plan apply --from k8s --arg=--x", "--arg: --from k8s has it already"),
+        ("plan apply --from k8s --namespace other", "k8s/plan.yaml is for default, not for other"),
+        ("plan apply --from k9s", "k9s/plan.yaml: cannot read it"),
+        ("plan apply --from .", "plan.yaml: document 1: is no object with labels"),
+        ("plan manifests -o k9s --name A_b", "'A_b' is no name"),
+        ("plan manifests -o k9s --namespace a.b", "--namespace: 'a.b' is no name"),
+        ("plan compose -o dc --name A_b", "--name: 'A_b' is no name"),
+        ("plan apply --namespace a,b", "--namespace: 'a,b' is no name"),
+    ],
+)
+def test_mistakes_about_what_is_applied(planned: str, says: Callable[..., str], line: str, what: str) -> None:
+    says("plan manifests -o k8s")
+    assert what in says(line, 2)
+
+
 def test_nodes_from_a_cluster_and_from_a_matrix(folder: Path, says: Callable[..., str]) -> None:
     with api_server(folder) as api:
         api.labels = {"n9": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.count": "4"}, "cpu": {}}
@@ -204,6 +237,21 @@ def test_watching_a_workload_that_has_changed_proposes_a_plan(planned: str, says
     new, old = read_plan(Path("new.yaml")), read_plan(Path("plan.yaml"))
     assert new.shares != old.shares
     assert new.forecasts[0].rate > 20
+    assert "wrote new.yaml and new.workflows.yaml" in told
+    (workflow,) = read_aggregates(Path("new.workflows.yaml"))
+    assert next(use for use in workflow.uses if use.model == TWO[1]).calls == pytest.approx(12)
+    says("plan watch --plan new.yaml --journal now.jsonl", 1)
+
+
+def test_a_proposal_knows_how_much_memory_the_gpus_have(planned: str, says: Callable[..., str]) -> None:
+    Path("now.jsonl").write_text(write_calls(recorded(runs=200, gap_s=0.03, small_calls=12, out=20)))
+    says("plan watch --journal now.jsonl -o roomy.yaml", 1)
+    assert any(share.shape.slices < 10 for share in read_plan(Path("roomy.yaml")).shares)
+    slices, profiles = read_profiles(Path("profiles.yaml"))
+    large = [replace(each, memory_bytes=dict.fromkeys(each.memory_bytes, 70 << 30)) for each in profiles.values()]
+    write_profiles(Path("profiles.yaml"), large, slices_per_gpu=slices)
+    assert "no plan is clearly better" in says("plan watch --journal now.jsonl -o whole.yaml", 1)
+    assert not Path("whole.yaml").exists(), "parts of GPUs that have no room for the model were proposed"
 
 
 def test_too_few_runs_say_nothing(planned: str, says: Callable[..., str]) -> None:
@@ -222,7 +270,7 @@ def test_too_few_runs_say_nothing(planned: str, says: Callable[..., str]) -> Non
         ("profile --calls calls.jsonl --engine 1x5=http://h:1", "engines serve one model"),
         ("profile --calls calls.jsonl --model llama-3-8b --engine 2x5=http://h:1", "2x5 is no shape"),
         ("profile --import none.csv", "none.csv: cannot read it"),
-        ("profile --import none.csv --device a100", "--device: goes with --from engine-model"),
+        ("profile --import none.csv --domain-gpus 2", "--domain-gpus: goes with --from engine-model"),
         ("plan nodes", "say what there is"),
         ("plan nodes --gpus n1=2 --device a1000", "--device: 'a1000' is none of"),
         ("plan nodes --gpus n1 --device a100", "--gpus: 'n1' is not NAME=NUMBER"),
@@ -239,5 +287,28 @@ def test_mistakes_are_one_line_that_names_them(folder: Path, says: Callable[...,
 
 
 def test_a_plan_that_does_not_fit_says_what_is_missing(planned: str, says: Callable[..., str]) -> None:
+    Path("small.yaml").write_text(Path("profiles.yaml").read_text().replace("device: a100", "device: t4"))
     says("plan nodes --gpus n1=1 --device t4")
-    assert "llama-3-8b" in says("plan make --calls calls.jsonl --rate ask=2", 2)
+    assert "llama-3-8b" in says("plan make --profiles small.yaml --calls calls.jsonl --rate ask=2", 2)
+
+
+def test_profiles_of_other_gpus_than_the_nodes_are_refused(planned: str, says: Callable[..., str]) -> None:
+    line = "plan make --calls calls.jsonl --rate ask=2 -o again.yaml"
+    says("plan nodes --gpus n1=2 --device t4")
+    error = says(line, 2)
+    assert "profiles.yaml: llama-3-8b was profiled on a100, and n1 has t4" in error
+    assert "headway profile --device t4" in error
+    assert not Path("again.yaml").exists()
+    nodes = Path("nodes.yaml").read_text()
+    Path("profiles.yaml").write_text(Path("profiles.yaml").read_text().replace("device: a100", "device: ''"))
+    Path("nodes.yaml").write_text(nodes.replace("t4", "a1000"))
+    assert "n1 has 'a1000', which is none of" in says(line, 2)
+    Path("nodes.yaml").write_text(nodes.replace("t4", "a100"))
+    assert "does not say of which GPUs the curves of llama-3-8b, llama-3.2-1b are" in says(line)
+
+
+def test_a_table_of_curves_may_say_of_which_gpu_they_are(folder: Path, says: Callable[..., str]) -> None:
+    Path("t.csv").write_text("model,tensor_parallel,slices,rate,latency_s,p99_s,saturation\nmine,1,10,1,0.1,0.2,18\n")
+    assert "note: without --device" in says("profile --import t.csv")
+    assert "note" not in says("profile --import t.csv --device h100")
+    assert read_profiles(Path("profiles.yaml"))[1]["mine"].device == "h100"

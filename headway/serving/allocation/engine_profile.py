@@ -95,6 +95,7 @@ def engine_profile(
         },
         source=f"engine model: {name} on {device}",
         spread_curves=spreads,
+        device=device,
     )
 
 

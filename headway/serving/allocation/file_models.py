@@ -70,7 +70,8 @@ class _Curve(Part):
 class _Profile(Part):
     model: str
     source: str
-    memory_bytes: dict[int, int]
+    device: str = ""
+    memory_bytes: dict[Count, Annotated[int, Field(ge=0)]]
     curves: list[_Curve]
 
 

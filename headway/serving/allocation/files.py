@@ -103,7 +103,7 @@ def parse_profiles(text: str, *, where: str) -> tuple[int, dict[str, types.Model
                 raise UsageError(
                     f"other shapes with spread {spread} than without", where=f"{where}: profiles.{at}.curves"
                 )
-        found[each.model] = types.ModelProfile(each.model, alone, each.memory_bytes, each.source, curves)
+        found[each.model] = types.ModelProfile(each.model, alone, each.memory_bytes, each.source, curves, each.device)
     return file.slices_per_gpu, found
 
 
@@ -128,6 +128,7 @@ def write_profiles(path: Path, profiles: Sequence[types.ModelProfile], *, slices
             {
                 "model": profile.model,
                 "source": profile.source,
+                **({"device": profile.device} if profile.device else {}),
                 "memory_bytes": dict(sorted(profile.memory_bytes.items())),
                 "curves": curves,
             }

@@ -65,6 +65,7 @@ class ModelProfile:
         source: where the curves come from, for people: "engine model a100", "live: http://...".
         spread_curves: as `curves`, but where what comes at one instant is spread over so many instances, by their
             number (2 and up); those of 1 are `curves`. Empty: calls come alone, or no more is known.
+        device: kind of GPU that the curves are of, as in nodes; empty: nobody said.
     """
 
     model: str
@@ -72,6 +73,7 @@ class ModelProfile:
     memory_bytes: Mapping[int, int]
     source: str
     spread_curves: Mapping[int, Mapping[Shape, Curve]] = field(default_factory=dict)
+    device: str = ""
 
     def curve(self, shape: Shape, replicas: int) -> Curve:
         """That of one of so many instances: the one that is known for as many, else for the next fewer."""
