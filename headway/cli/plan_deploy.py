@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from headway.cli.called import read_text
 from headway.cli.journals import write_text
 from headway.errors import UsageError
 from headway.report.words import counted
@@ -19,8 +20,11 @@ from headway.serving.deploy import kubernetes
 from headway.serving.deploy.engines import Engine, EngineOptions, engines
 from headway.serving.deploy.gateway_file import gateway_file
 from headway.serving.deploy.kubernetes import KubernetesOptions, Manifest
+from headway.serving.deploy.names import check_name
 from headway.serving.deploy.text import documents
+from headway.serving.deploy.written import FILE, read_manifests
 
+_IN_MANIFESTS = ("plan", "nodes", "image", "weights", "known_as", "argument", "sharing", "name", "weights_claim")
 PlanFile = Annotated[Path, typer.Option(help="From `headway plan make`.")]
 NodesFile = Annotated[Path, typer.Option(help="The machines that it is placed on.")]
 Image = Annotated[str, typer.Option(help="vLLM's OpenAI-compatible server.")]
@@ -64,7 +68,7 @@ def manifests(
     servers = _engines(read, there, options, sharing)
     made = _made(servers, there, image, sharing, namespace, name, weights_claim)
     _folder(output)
-    _write(output / "plan.yaml", documents(made))
+    _write(output / FILE, documents(made))
     devices = {node.name: node.device for node in there}
     text = gateway_file(servers, devices=devices, namespace=namespace, policy=policy)
     _write(output / "gateway.yaml", text)
@@ -77,6 +81,7 @@ def manifests(
                 key = kubernetes.config_key(sharing, replicas)
                 print(f"  kubectl label node {node} nvidia.com/device-plugin.config={key} --overwrite")
     _warn(there, servers)
+    _warn_of_names(servers, weights)
 
 
 def compose(
@@ -104,12 +109,14 @@ def compose(
             raise UsageError(f"the plan has nothing on {node}", where="--node")
     if not 1 <= port <= 65535 - len(servers):
         raise UsageError(f"{len(servers)} ports from {port} on do not all exist", where="--port")
+    check_name(name, where="--name")
     body = composing.compose(servers, name=name, image=image, first_port=port)
     urls = {each: f"http://127.0.0.1:{number}" for each, number in composing.ports(servers, port).items()}
     _folder(output)
     _write(output / "compose.yaml", documents([body]))
     devices = {each.name: each.device for each in there}
     _write(output / "gateway.yaml", gateway_file(servers, devices=devices, urls=urls, policy=policy))
+    _warn_of_names(servers, weights)
 
 
 def gateway(
@@ -134,6 +141,11 @@ def gateway(
 
 
 def apply(
+    call: typer.Context,
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="What `plan manifests` wrote there, as it is; instead of a plan."),
+    ] = None,
     plan: PlanFile = Path("plan.yaml"),
     nodes: NodesFile = Path("nodes.yaml"),
     image: Image = EngineOptions().image,
@@ -151,12 +163,25 @@ def apply(
     """Make a cluster what the plan says: first as a dry run, which shows what would change."""
     from headway.serving.deploy.apply import Cluster, Reach
 
-    read, there = read_plan(plan), read_nodes(nodes)
-    options = EngineOptions(image, _names(weights), _names(known_as), tuple(argument or ()))
-    servers = _engines(read, there, options, sharing)
+    if namespace:
+        check_name(namespace, where="--namespace")
+    servers: list[Engine] = []
+    there: list[Node] = []
+    made: list[Manifest] = []
+    if from_ is not None:
+        _refuse_what_is_written(call, from_)
+        file = from_ / FILE
+        written = read_manifests(read_text(file), where=str(file))
+        if namespace not in ("", written.namespace):
+            raise UsageError(f"{file} is for {written.namespace}, not for {namespace}", where="--namespace")
+        made, name, namespace = list(written.manifests), written.plan, written.namespace
+    else:
+        read, there = read_plan(plan), read_nodes(nodes)
+        options = EngineOptions(image, _names(weights), _names(known_as), tuple(argument or ()))
+        servers = _engines(read, there, options, sharing)
     cluster = Cluster(Reach(kubeconfig, context), namespace)
     try:
-        made = _made(servers, there, image, sharing, cluster.namespace, name, weights_claim)
+        made = made or _made(servers, there, image, sharing, cluster.namespace, name, weights_claim)
         changes = cluster.apply(made, name) if yes else cluster.difference(made, name)
         done = 0
         for change in changes:
@@ -168,6 +193,7 @@ def apply(
     finally:
         cluster.close()
     _warn(there, servers)
+    _warn_of_names(servers, weights)
     if yes:
         print(f"{counted(done, 'object')} changed in {cluster.namespace}")
     else:
@@ -206,6 +232,28 @@ def _warn(nodes: Sequence[Node], servers: Sequence[Engine]) -> None:
             print(
                 f"note: {node.name} has {len(node.domains)} groups of joined GPUs, and which GPUs an instance gets is "
                 f"the driver's choice: check that it stays inside one"
+            )
+
+
+def _refuse_what_is_written(call: typer.Context, folder: Path) -> None:
+    for each in _IN_MANIFESTS:
+        given = call.get_parameter_source(each)
+        if given is not None and given.name == "COMMANDLINE":
+            option = {"argument": "arg"}.get(each, each.replace("_", "-"))
+            raise UsageError(f"--from {folder} has it already", where=f"--{option}", hint="give it to plan manifests")
+
+
+def _warn_of_names(servers: Sequence[Engine], weights: Sequence[str] | None) -> None:
+    """Of models that vLLM would look for under a name that no repository has."""
+    models = {engine.instance.model for engine in servers}
+    unknown = sorted(set(_names(weights)) - models)
+    if unknown and servers:
+        print(f"note: --weights names {', '.join(unknown)}, which the plan does not have")
+    for model in sorted(models - set(_names(weights))):
+        if "/" not in model:
+            print(
+                f"note: vLLM would load {model}, which is neither a repository nor a path: "
+                f"--weights {model}=ORGANISATION/NAME"
             )
 
 

@@ -18,20 +18,13 @@ from typing import Any
 import yaml
 
 from headway.errors import HeadwayError, UsageError
-from headway.serving.deploy.kubernetes import MANAGED, PLAN_LABEL, Manifest
+from headway.serving.deploy.kubernetes import KINDS, MANAGED, PLAN_LABEL, Manifest
 from headway.serving.gateway.discovery.kubernetes_api import configure
 from headway.serving.gateway.discovery.options import KubernetesOptions
 
 MANAGER = "headway"
 CALL_LIMIT_S = 30.0
 """For one call to the API server, seconds."""
-_KINDS: dict[str, tuple[str, str]] = {
-    "ResourceClaim": ("resource.k8s.io/v1", "resourceclaims"),
-    "ResourceClaimTemplate": ("resource.k8s.io/v1", "resourceclaimtemplates"),
-    "Service": ("v1", "services"),
-    "Deployment": ("apps/v1", "deployments"),
-}
-"""Kinds that plans are made of, in the order in which they are made."""
 _SERVERS_OWN = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")
 
 
@@ -92,7 +85,13 @@ class Cluster:
         self._resource = import_module("kubernetes.dynamic.resource").Resource
 
     def difference(self, manifests: Sequence[Manifest], plan: str) -> list[Change]:
-        """What `apply` would do, as the server says. HeadwayError where it refuses, or cannot be asked."""
+        """What `apply` would do, as the server says.
+
+        Raises:
+            UsageError: an object is another plan's.
+            HeadwayError: the server refuses, or cannot be asked.
+        """
+        self._check_owner(manifests, plan)
         changes = [Change(kind, name, "delete") for kind, name in self._left_over(manifests, plan)]
         for manifest in manifests:
             kind, name = manifest["kind"], manifest["metadata"]["name"]
@@ -104,7 +103,13 @@ class Cluster:
         return changes
 
     def apply(self, manifests: Sequence[Manifest], plan: str) -> Iterator[Change]:
-        """Do it, and say of each object what was done. HeadwayError where the server refuses; what was done stays."""
+        """Do it, and say of each object what was done.
+
+        Raises:
+            UsageError: an object is another plan's; nothing was done.
+            HeadwayError: the server refuses; what was done stays.
+        """
+        self._check_owner(manifests, plan)
         for kind, name in self._left_over(manifests, plan):
             self._call(f"delete {kind} {name}", "delete", kind, name=name, propagation_policy="Foreground")
             yield Change(kind, name, "delete")
@@ -128,11 +133,22 @@ class Cluster:
         wanted = {(each["kind"], each["metadata"]["name"]) for each in manifests}
         selector = ",".join(f"{key}={value}" for key, value in {**MANAGED, PLAN_LABEL: plan}.items())
         found = []
-        for kind in reversed(_KINDS):
+        for kind in reversed(KINDS):
             listed = self._call(f"list {kind}s", "get", kind, label_selector=selector, missing_ok=True) or {}
             names = sorted(str(each["metadata"]["name"]) for each in listed.get("items", ()))
             found += [(kind, name) for name in names if (kind, name) not in wanted]
         return found
+
+    def _check_owner(self, manifests: Sequence[Manifest], plan: str) -> None:
+        for manifest in manifests:
+            kind, name = manifest["kind"], manifest["metadata"]["name"]
+            there = self._read(kind, name) or {}
+            owner = (there.get("metadata", {}).get("labels") or {}).get(PLAN_LABEL, plan)
+            if owner != plan:
+                raise UsageError(
+                    f"{kind} {name} in {self.namespace} is of the plan {owner!r}, not of {plan!r}",
+                    hint=f"--name {owner} to replace that plan, or another --namespace for this one",
+                )
 
     def _read(self, kind: str, name: str) -> Manifest | None:
         return self._call(f"read {kind} {name}", "get", kind, name=name, missing_ok=True)
@@ -151,14 +167,14 @@ class Cluster:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
-        version, plural = _KINDS.get(kind, ("v1", "nodes"))
+        version, plural = KINDS.get(kind, ("v1", "nodes"))
         group, _, number = version.rpartition("/")
         resource = self._resource(
             prefix="apis" if group else "api",
             group=group,
             api_version=number,
             kind=kind,
-            namespaced=kind in _KINDS,
+            namespaced=kind in KINDS,
             name=plural,
             client=self._client,
         )

@@ -22,6 +22,7 @@ from typing import Any
 
 from headway.errors import UsageError
 from headway.serving.deploy.engines import PORT, Engine, dns_label
+from headway.serving.deploy.names import check_name, check_node, check_value
 
 SHARINGS = ("dra", "mps", "time-slicing")
 MANAGED = {"app.kubernetes.io/managed-by": "headway"}
@@ -29,6 +30,13 @@ PLAN_LABEL = "headway.dev/plan"
 MODEL_LABEL = "headway.dev/model"
 ENGINE_LABEL = "headway.dev/engine"
 DEVICE_LABEL = "headway.dev/device"
+KINDS: dict[str, tuple[str, str]] = {
+    "ResourceClaim": ("resource.k8s.io/v1", "resourceclaims"),
+    "ResourceClaimTemplate": ("resource.k8s.io/v1", "resourceclaimtemplates"),
+    "Service": ("v1", "services"),
+    "Deployment": ("apps/v1", "deployments"),
+}
+"""Kinds that plans are made of, with their API's version and plural, in the order in which they are made."""
 START_LIMIT_S = 1800
 """For an engine to load its weights and answer, before it is taken for broken, seconds."""
 PROBE_S = 10
@@ -75,14 +83,29 @@ def manifests(engines: Sequence[Engine], options: KubernetesOptions) -> list[Man
     """All objects, in an order in which they can be made.
 
     Raises:
-        UsageError: an unknown way of sharing, or parts that the device plugin cannot give.
+        UsageError: an unknown way of sharing, parts that the device plugin cannot give, names that Kubernetes does not
+            take, or one name for two objects.
     """
     if options.sharing not in SHARINGS:
         raise UsageError(f"unknown way to share GPUs {options.sharing!r}", hint=", ".join(SHARINGS))
+    check_name(options.name, where="the plan's name (--name)")
+    check_name(options.namespace, where="--namespace")
+    for node in sorted({engine.instance.node for engine in engines}):
+        check_node(node)
+    for device in sorted(set(options.devices.values())):
+        check_value(device, what="the device")
     making = _Making(options)
     claims: dict[str, Manifest] = {}
+    claimed: dict[str, tuple[str, int]] = {}
     if options.sharing == "dra":
         for engine in engines:
+            gpu = (engine.instance.node, engine.instance.gpus[0])
+            if engine.shares_a_gpu and claimed.setdefault(_claim_name(engine), gpu) != gpu:
+                node, number = claimed[_claim_name(engine)]
+                raise UsageError(
+                    f"GPU {number} of {node} and GPU {gpu[1]} of {gpu[0]} are both called {_claim_name(engine)}",
+                    hint="plan in two steps, each with its own nodes and namespace",
+                )
             claims |= making.claim(engine)
     else:
         equal_parts(engines)
@@ -94,7 +117,12 @@ def manifests(engines: Sequence[Engine], options: KubernetesOptions) -> list[Man
         for engine in engines
         if engine.name in waited_for
     ]
-    return [*claims.values(), *services, *(making.deployment(engine) for engine in engines)]
+    made = [*claims.values(), *services, *(making.deployment(engine) for engine in engines)]
+    counts = Counter((each["kind"], each["metadata"]["name"]) for each in made)
+    for (kind, name), count in counts.items():
+        if count > 1:
+            raise UsageError(f"{count} objects are {kind} {name}", hint="a model is named as an engine: rename it")
+    return made
 
 
 def equal_parts(engines: Sequence[Engine]) -> dict[str, int]:

@@ -88,6 +88,17 @@ def test_what_others_made_stays(api: ApiServer, cluster: Cluster) -> None:
     assert path in api.objects
 
 
+@pytest.mark.parametrize("doing", ["difference", "apply"])
+def test_another_plans_objects_are_refused_before_anything_is_done(
+    api: ApiServer, cluster: Cluster, doing: str
+) -> None:
+    list(cluster.apply(made(MIXED), "plan"))
+    api.calls.clear()
+    with pytest.raises(UsageError, match=r"in serving is of the plan 'plan', not of 'b'"):
+        list(getattr(cluster, doing)(made(MIXED), "b"))
+    assert not api.written()
+
+
 def test_a_conflict_names_the_object_and_what_the_server_says(api: ApiServer, cluster: Cluster) -> None:
     api.refuse.add("llama-3-8b-0")
     with pytest.raises(HeadwayError, match=r"cannot apply Deployment llama-3-8b-0 in serving: 409: conflict with helm"):
@@ -103,7 +114,7 @@ def test_a_cluster_without_dra_is_told_what_to_do(api: ApiServer, cluster: Clust
 def test_a_cluster_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     with api_server(tmp_path) as api:
         reach = Reach(api.kubeconfig)
-    with pytest.raises(HeadwayError, match="cannot list"):
+    with pytest.raises(HeadwayError, match="cannot read"):
         Cluster(reach).difference(made(MIXED), "plan")
 
 
