@@ -13,7 +13,7 @@ from headway.cli.called import read_all_calls, read_text
 from headway.cli.plan_deploy import apply, compose, gateway, manifests
 from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
 from headway.cli.plan_watch import watch
-from headway.cli.plan_words import print_plan
+from headway.cli.plan_words import carries, print_plan
 from headway.errors import UsageError
 from headway.serving.allocation.files import (
     read_aggregates,
@@ -67,7 +67,10 @@ def make(
     ] = PER_NEIGHBOUR,
     most: Annotated[int, typer.Option(help="Rejected neighbours to print; all are in the file.")] = 8,
 ) -> None:
-    """Find the shares with which workflows are served at their rates, soonest; place them; and say why."""
+    """Find the shares with which workflows are served at their rates, soonest; place them; and say why.
+
+    Exit code 1: the plan is written, and does not carry all rates.
+    """
     rates = _figures(rate, "--rate")
     if bool(calls) == (workflows is not None):
         raise UsageError("say what the workflows are like: by --calls, or by --workflows")
@@ -84,9 +87,11 @@ def make(
     demands = [Demand(seen[name], each) for name, each in rates.items()]
     slices, known = read_profiles(profiles)
     there = read_nodes(nodes)
-    predictor = Predictor(
-        known, interference=Interference(interference), calibration=_figures(calibrate or [], "--calibrate")
-    )
+    factors = _figures(calibrate or [], "--calibrate")
+    others = sorted(set(factors) - set(rates))
+    if others:
+        raise UsageError(f"{others[0]} is not planned for", where="--calibrate", hint=f"by --rate: {', '.join(rates)}")
+    predictor = Predictor(known, interference=Interference(interference), calibration=factors, slices_per_gpu=slices)
     domains = [len(domain) for node in there for domain in node.domains]
     if not domains:
         raise UsageError("has no GPUs", where=str(nodes))
@@ -100,6 +105,8 @@ def make(
     write_aggregates(workflows_of(output), [demand.aggregate for demand in demands])
     print_plan(placed, there, most_rejected=most)
     print(f"wrote {output} and {workflows_of(output)}")
+    if not carries(placed):
+        raise typer.Exit(1)
 
 
 @app.command("show")

@@ -10,11 +10,12 @@ import typer
 
 from headway.cli.called import read_text
 from headway.cli.journals import write_text
+from headway.cli.plan_words import forecast_words
 from headway.errors import UsageError
 from headway.report.words import counted
 from headway.serving.allocation.files import read_nodes, read_plan
 from headway.serving.allocation.topology_types import Node
-from headway.serving.allocation.types import Plan
+from headway.serving.allocation.types import Forecast, Plan
 from headway.serving.deploy import compose as composing
 from headway.serving.deploy import kubernetes
 from headway.serving.deploy.engines import Engine, EngineOptions, engines
@@ -66,6 +67,7 @@ def manifests(
     read, there = read_plan(plan), read_nodes(nodes)
     options = EngineOptions(image, _names(weights), _names(known_as), tuple(argument or ()))
     servers = _engines(read, there, options, sharing)
+    _warn_of_rates(read.forecasts)
     made = _made(servers, there, image, sharing, namespace, name, weights_claim)
     _folder(output)
     _write(output / FILE, documents(made))
@@ -168,6 +170,7 @@ def apply(
     servers: list[Engine] = []
     there: list[Node] = []
     made: list[Manifest] = []
+    forecasts: tuple[Forecast, ...] = ()
     if from_ is not None:
         _refuse_what_is_written(call, from_)
         file = from_ / FILE
@@ -178,7 +181,7 @@ def apply(
     else:
         read, there = read_plan(plan), read_nodes(nodes)
         options = EngineOptions(image, _names(weights), _names(known_as), tuple(argument or ()))
-        servers = _engines(read, there, options, sharing)
+        servers, forecasts = _engines(read, there, options, sharing), read.forecasts
     cluster = Cluster(Reach(kubeconfig, context), namespace)
     try:
         made = made or _made(servers, there, image, sharing, cluster.namespace, name, weights_claim)
@@ -192,6 +195,7 @@ def apply(
                     print(f"       {line}")
     finally:
         cluster.close()
+    _warn_of_rates(forecasts)
     _warn(there, servers)
     _warn_of_names(servers, weights)
     if yes:
@@ -241,6 +245,12 @@ def _refuse_what_is_written(call: typer.Context, folder: Path) -> None:
         if given is not None and given.name == "COMMANDLINE":
             option = {"argument": "arg"}.get(each, each.replace("_", "-"))
             raise UsageError(f"--from {folder} has it already", where=f"--{option}", hint="give it to plan manifests")
+
+
+def _warn_of_rates(forecasts: Sequence[Forecast]) -> None:
+    for forecast in forecasts:
+        if forecast.latency_s == float("inf"):
+            print(f"warning: {forecast_words(forecast)}")
 
 
 def _warn_of_names(servers: Sequence[Engine], weights: Sequence[str] | None) -> None:

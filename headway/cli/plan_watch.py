@@ -62,6 +62,10 @@ def watch(
     every_s = parse_time(every, where="--every") if every else None
     if every_s is not None and every_s < 1:
         raise UsageError(f"{every} is less than a second", where="--every")
+    if not 0 <= better < 1:
+        raise UsageError(f"{better:g} is not from 0 to below 1", where="--better")
+    if most_moves is not None and most_moves < 0:
+        raise UsageError(f"{most_moves} is below 0", where="--most-moves")
     looking = _Looking(
         old=read_plan(plan),
         expected={each.workflow: each for each in read_aggregates(workflows or workflows_of(plan))},
@@ -176,13 +180,15 @@ class _Looking:
 
     def _calibrated(self, demands: Sequence[Demand], measured: set[str]) -> Predictor:
         """A predictor that says of the plan in force what was measured."""
-        plain = Predictor(self._profiles, interference=self._interference)
+        plain = Predictor(self._profiles, interference=self._interference, slices_per_gpu=self._slices)
         factors = {}
         for demand, said in zip(demands, plain.forecast(demands, self.old.shares, self.old.instances), strict=True):
             other_s, is_s = demand.aggregate.other_s, demand.aggregate.latency_s
             if said.workflow in measured and other_s < said.latency_s < float("inf") and is_s > other_s:
                 factors[said.workflow] = (is_s - other_s) / (said.latency_s - other_s)
-        return Predictor(self._profiles, interference=self._interference, calibration=factors)
+        return Predictor(
+            self._profiles, interference=self._interference, calibration=factors, slices_per_gpu=self._slices
+        )
 
 
 def _recent(runs: Sequence[Run], window_s: float | None) -> list[Run]:

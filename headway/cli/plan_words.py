@@ -36,6 +36,11 @@ def print_plan(plan: Plan, nodes: Sequence[Node], *, most_rejected: int) -> None
             print(f"  and {len(plan.rejected) - most_rejected} more, in the file")
 
 
+def carries(plan: Plan) -> bool:
+    """Whether all workflows are served at their rates."""
+    return all(forecast.latency_s < float("inf") for forecast in plan.forecasts)
+
+
 def forecast_words(forecast: Forecast) -> str:
     """One workflow in a sentence."""
     error = f" ±{forecast.error:.0%}" if forecast.error is not None else ""

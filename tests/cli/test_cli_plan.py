@@ -191,6 +191,42 @@ def test_mistakes_about_what_is_applied(planned: str, says: Callable[..., str], 
     assert what in says(line, 2)
 
 
+def test_rates_that_no_plan_carries_are_no_success(planned: str, says: Callable[..., str], tmp_path: Path) -> None:
+    told = says("plan make --calls calls.jsonl --rate ask=5000 -o much.yaml", 1)
+    assert "ask: cannot be served at 5e+03/s" in told
+    assert "wrote much.yaml" in told
+    with api_server(tmp_path) as api:
+        applied = says(f"plan apply --plan much.yaml --kubeconfig {api.kubeconfig}")
+    assert "warning: ask: cannot be served at 5e+03/s" in applied
+    assert "warning: ask: cannot be served" in says("plan manifests --plan much.yaml -o much")
+
+
+def test_curves_of_parts_alone_are_parts(planned: str, says: Callable[..., str]) -> None:
+    Path("t.csv").write_text(
+        "model,tensor_parallel,slices,rate,latency_s,p99_s,saturation\n"
+        + "".join(f"{model},1,5,1,1,1,500\n" for model in TWO)
+    )
+    says("profile --import t.csv --device a100 -o parts.yaml")
+    says("plan nodes --gpus n1=1 --device a100")
+    line = "plan make --calls calls.jsonl --profiles parts.yaml --rate ask=2 --interference"
+    says(f"{line} 0 -o alone.yaml")
+    says(f"{line} 0.9 -o beside.yaml")
+    alone_s, beside_s = (read_plan(Path(name)).forecasts[0].latency_s for name in ("alone.yaml", "beside.yaml"))
+    assert alone_s < beside_s <= alone_s * (1 + 0.9 * 0.5), "half a GPU's neighbour counted as a whole one's"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("plan make --calls calls.jsonl --rate ask=2 --calibrate aks=1.1", "--calibrate: aks is not planned for"),
+        ("plan watch --journal calls.jsonl --better nan", "--better: nan is not from 0 to below 1"),
+        ("plan watch --journal calls.jsonl --most-moves -1", "--most-moves: -1 is below 0"),
+    ],
+)
+def test_figures_that_make_no_sense(planned: str, says: Callable[..., str], line: str, what: str) -> None:
+    assert what in says(line, 2)
+
+
 def test_nodes_from_a_cluster_and_from_a_matrix(folder: Path, says: Callable[..., str]) -> None:
     with api_server(folder) as api:
         api.labels = {"n9": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.count": "4"}, "cpu": {}}

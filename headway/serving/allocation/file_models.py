@@ -126,6 +126,39 @@ class PlanFile(Part):
     forecasts: list[_Forecast] = []
     rejected: list[_Rejected] = []
 
+    @model_validator(mode="after")
+    def _consistent(self) -> PlanFile:
+        shaped: list[_Share | _Instance] = [*self.shares, *self.instances]
+        for each in shaped:
+            if each.slices > self.slices_per_gpu or (each.tensor_parallel > 1 and each.slices < self.slices_per_gpu):
+                raise ValueError(
+                    f"{each.model} has {each.tensor_parallel} x {each.slices} slices, which is no shape where a GPU "
+                    f"has {self.slices_per_gpu}: several GPUs are whole ones"
+                )
+        shares = {share.model: share for share in self.shares}
+        if len(shares) < len(self.shares):
+            raise ValueError("a model has more than one share")
+        if self.instances:
+            self._check_instances(shares)
+        return self
+
+    def _check_instances(self, shares: dict[str, _Share]) -> None:
+        numbers: dict[str, set[int]] = {model: set() for model in shares}
+        for it in self.instances:
+            share = shares.get(it.model)
+            if share is None:
+                raise ValueError(f"{it.model} has an instance and no share")
+            if (it.tensor_parallel, it.slices) != (share.tensor_parallel, share.slices):
+                raise ValueError(f"{it.model} #{it.number} has another shape than the model's share")
+            if len(it.gpus) != it.tensor_parallel or len(set(it.gpus)) < len(it.gpus):
+                raise ValueError(f"{it.model} #{it.number} is on GPUs {it.gpus}, and needs {it.tensor_parallel}")
+            if it.number in numbers[it.model]:
+                raise ValueError(f"{it.model} #{it.number} is there twice")
+            numbers[it.model].add(it.number)
+        for model, share in shares.items():
+            if len(numbers[model]) != share.replicas:
+                raise ValueError(f"{model} has {share.replicas} replicas and {len(numbers[model])} instances")
+
 
 class _Node(Part):
     name: str
@@ -152,6 +185,7 @@ class Nodes(Part):
     @model_validator(mode="after")
     def _each_once(self) -> Nodes:
         names = [node.name for node in self.nodes]
-        if len(set(names)) < len(names):
-            raise ValueError("a node is there twice")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]} is there twice")
         return self

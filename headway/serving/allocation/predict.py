@@ -93,13 +93,15 @@ class Predictor:
     Attributes:
         profiles: by model.
         interference: how co-located instances slow each other; None: not at all.
-        slices_per_gpu: f, the most slices of any shape in the profiles.
+        slices_per_gpu: f, into how many slices a GPU is divided.
 
     Args:
         profiles: as above.
         interference: as above.
         calibration: c_w by workflow; 1 where there is none.
         errors: relative error of the latency by workflow, to be told with forecasts.
+        slices_per_gpu: as above; None: the most slices of any shape in the profiles, which is f only where one of them
+            has a curve of a whole GPU.
     """
 
     def __init__(
@@ -109,12 +111,14 @@ class Predictor:
         interference: Interference | None = None,
         calibration: Mapping[str, float] | None = None,
         errors: Mapping[str, float] | None = None,
+        slices_per_gpu: int | None = None,
     ) -> None:
         self.profiles = dict(profiles)
         self.interference = interference
         self._calibration = dict(calibration or {})
         self._errors = dict(errors or {})
-        self.slices_per_gpu = max((shape.slices for each in self.profiles.values() for shape in each.curves), default=1)
+        most = max((shape.slices for each in self.profiles.values() for shape in each.curves), default=1)
+        self.slices_per_gpu = slices_per_gpu or most
         for workflow, factor in self._calibration.items():
             if not 0 < factor < float("inf"):
                 raise UsageError(f"a calibration factor of {factor:g} is not above 0", where=workflow)

@@ -63,6 +63,37 @@ profiles:
 """
 
 
+PLACED = (
+    PLAN
+    + """\
+instances:
+- {model: m, number: 0, tensor_parallel: 1, slices: 4, node: n, gpus: [0]}
+- {model: m, number: 1, tensor_parallel: 1, slices: 4, node: n, gpus: [1]}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("was", "is_", "said"),
+    [
+        ("shares: [{model: m, tensor_parallel: 1", "shares: [{model: m, tensor_parallel: 2", "m has 2 x 4 slices"),
+        ("number: 0, tensor_parallel: 1", "number: 0, tensor_parallel: 2", "m has 2 x 4 slices"),
+        ("slices_per_gpu: 10", "slices_per_gpu: 3", "1 x 4 slices, which is no shape where a GPU has 3"),
+        ("replicas: 2", "replicas: 3", "m has 3 replicas and 2 instances"),
+        ("number: 1", "number: 0", "m #0 is there twice"),
+        ("model: m, number: 1", "model: n, number: 1", "n has an instance and no share"),
+        ("number: 1, tensor_parallel: 1, slices: 4", "number: 1, tensor_parallel: 1, slices: 5", "another shape"),
+        ("gpus: [1]", "gpus: [1, 2]", r"m #1 is on GPUs \[1, 2\], and needs 1"),
+        ("replicas: 2}", "replicas: 2}, {model: m, tensor_parallel: 1, slices: 4, replicas: 2}", "more than one share"),
+    ],
+)
+def test_plans_that_were_edited_are_checked(was: str, is_: str, said: str) -> None:
+    assert files.parse_plan(PLACED, where="f").instances
+    assert PLACED.count(was) == 1
+    with pytest.raises(UsageError, match=said):
+        files.parse_plan(PLACED.replace(was, is_), where="f")
+
+
 def test_files_by_hand() -> None:
     assert files.parse_plan(PLAN, where="p").shares[0].shape == Shape(1, 4)
     assert files.parse_nodes(NODES, where="n")[0].gpus == 2
@@ -85,10 +116,15 @@ def test_files_by_hand() -> None:
         (files.parse_plan, PLAN + "shares: [", r"f:5: expected"),
         (files.parse_nodes, NODES.replace("[[0, 1]]", "[[0, 1], [1]]"), "f: nodes.0: a GPU is in two domains"),
         (files.parse_nodes, NODES.replace("[[0, 1]]", "[[]]"), "a domain has no GPUs"),
-        (files.parse_nodes, NODES.replace("nodes: [", "nodes: [{name: n, device: a, domains: [[0]]}, "), "there twice"),
+        (
+            files.parse_nodes,
+            NODES.replace("nodes: [", "nodes: [{name: n, device: a, domains: [[0]]}, "),
+            "f: n is there twice",
+        ),
         (files.parse_profiles, PROFILES.replace("[1, 2]", "[2, 1]", 1), "rates do not rise"),
         (files.parse_profiles, PROFILES.replace("saturation: 9", "saturation: 2"), "not above the last"),
         (files.parse_profiles, PROFILES.replace("p99_s: [1, 2]", "p99_s: [1]"), "different lengths"),
+        (files.parse_profiles, PROFILES.replace("{1: 100}", "{1: -100}"), r"memory_bytes\.1: .*greater than or equal"),
         (files.parse_profiles, PROFILES.replace("slices: 10", "slices: 11"), "1 x 11 slices is no shape"),
         (files.parse_profiles, PROFILES + PROFILES.splitlines()[-1] + "\n", "curves.1: this shape is there twice"),
         (

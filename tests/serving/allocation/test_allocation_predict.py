@@ -122,6 +122,13 @@ def test_parts_of_a_gpu_reckon_with_busy_neighbours_until_they_are_known() -> No
     assert beside.throughput == pytest.approx(2.0 / slow)
 
 
+def test_a_part_is_a_part_though_nothing_was_profiled_on_a_whole_gpu() -> None:
+    half = {"a": profile("a", {(1, 5): flat(1.0, 2.0)})}
+    known = Predictor(half, interference=Interference(per_neighbour=0.4), slices_per_gpu=10)
+    (found,) = known.forecast([demand("w", {"a": 1.0}, 1.0)], [Share("a", Shape(1, 5), 1)])
+    assert found.latency_s == pytest.approx(1.2)
+
+
 def test_curves_for_calls_that_come_together_hold_for_so_many_replicas() -> None:
     plain = profile("m", {(1, 4): flat(4.0, 9.0)})
     known = predictor(replace(plain, spread_curves={2: {WHOLE: flat(3.0, 9.0)}, 4: {WHOLE: flat(2.0, 9.0)}}))
