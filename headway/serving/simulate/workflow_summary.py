@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from headway.serving.simulate.workflows import PILING_UP, RunRow, Simulated
 
@@ -21,7 +22,11 @@ class WorkflowSummary:
         mean_s, p50_s, p99_s: latency, seconds; NaN where none ended. Of those done only.
         piled_up: by how much the runs in flight grew from the first half of the counted arrivals to the second, as a
             share of the arrivals in between (1): near 0 where the engines keep up, above 0 where they do not.
-        stable: it is at most `PILING_UP`, and nothing was stopped.
+        noise: by how much chance alone may make `piled_up` differ from 0, three standard deviations (1): runs in flight
+            are taken as Poisson, N in the mean, and as independent after a latency, n times in half the time; hence
+            3 sqrt(2 N / n) over half the arrivals. It is large where little more time than a latency was counted.
+        stable: `piled_up` is at most `PILING_UP`, or `noise` where that is more, and nothing was stopped. A slow growth
+            that hides in the noise shows in the latency instead.
     """
 
     runs: int
@@ -32,6 +37,7 @@ class WorkflowSummary:
     p50_s: float
     p99_s: float
     piled_up: float
+    noise: float
     stable: bool
 
 
@@ -44,30 +50,34 @@ def summarise(simulated: Simulated, workflow: str) -> WorkflowSummary:
         nan = float("nan")
         mean_s = latencies_s[0] if latencies_s else nan
         return WorkflowSummary(
-            len(counted), len(latencies_s), nan, nan, mean_s, mean_s, mean_s, 0.0, not simulated.overrun
+            len(counted), len(latencies_s), nan, nan, mean_s, mean_s, mean_s, 0.0, nan, not simulated.overrun
         )
     begin_s, last_s = counted[0].arrived_s, counted[-1].arrived_s
     span_s = last_s - begin_s
     completed = sum(1 for row in rows if row.end_s is not None and begin_s < row.end_s <= last_s)
-    piled_up = _piled_up(rows, counted)
+    mean_s = float(np.mean(latencies_s))
+    in_flight = _in_flight(rows, counted)
+    half = len(counted) // 2
+    piled_up = float((in_flight[half:].mean() - in_flight[:half].mean()) / half)
+    times = max(1.0, span_s / 2 / mean_s)
+    noise = 3 * float(np.sqrt(2 * in_flight.mean() / times)) / half
     return WorkflowSummary(
         runs=len(counted),
         done=len(latencies_s),
         arrival_rate=(len(counted) - 1) / span_s,
         completed_rate=completed / span_s,
-        mean_s=float(np.mean(latencies_s)),
+        mean_s=mean_s,
         p50_s=float(np.percentile(latencies_s, 50)),
         p99_s=float(np.percentile(latencies_s, 99)),
         piled_up=piled_up,
-        stable=not simulated.overrun and piled_up <= PILING_UP,
+        noise=noise,
+        stable=not simulated.overrun and piled_up <= max(PILING_UP, noise),
     )
 
 
-def _piled_up(rows: Sequence[RunRow], counted: Sequence[RunRow]) -> float:
-    """Mean runs in flight at the arrivals of the second half less that of the first, over half the arrivals."""
+def _in_flight(rows: Sequence[RunRow], counted: Sequence[RunRow]) -> npt.NDArray[np.int64]:
+    """Runs in flight at each counted arrival, that one not included."""
     arrivals_s = np.array([row.arrived_s for row in rows])
     ends_s = np.sort([row.end_s for row in rows if row.end_s is not None])
     at_s = np.array([row.arrived_s for row in counted])
-    in_flight = np.searchsorted(arrivals_s, at_s) - np.searchsorted(ends_s, at_s)
-    half = len(at_s) // 2
-    return float((in_flight[half:].mean() - in_flight[:half].mean()) / half)
+    return np.searchsorted(arrivals_s, at_s) - np.searchsorted(ends_s, at_s)

@@ -128,6 +128,7 @@ def test_an_overload_piles_up_and_a_light_load_does_not() -> None:
     assert light.mean_s == pytest.approx(0.5 * (1 + rho / (2 * (1 - rho))), rel=0.15)  # M/D/1
     assert not heavy.stable
     assert heavy.piled_up == pytest.approx(1 / 3, abs=0.1)
+    assert light.noise < 0.05
     assert heavy.completed_rate == pytest.approx(2.0, rel=0.05)
     stopped = at(3.0, most=30)
     assert stopped.overrun
