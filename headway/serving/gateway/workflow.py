@@ -8,7 +8,8 @@ A workflow's name is `kind/run`: what kind it is, and which one request to it. I
 - W3C baggage: `baggage: headway.workflow=kind/run`, which instrumented frameworks pass on by themselves;
 - the configured key's own `workflow`.
 
-Where a call names the kind alone, the trace id of its `traceparent` is the run.
+Where a call names the kind alone, the trace id of its `traceparent` is the run. Path, key and baggage are in percent
+escapes, each half by itself; an escaped `/` in a kind stays an escape, since the first `/` of a name ends its kind.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from headway.serving.gateway.traceparent import parse
 
 HEADER = "x-headway-workflow"
 BAGGAGE_KEY = "headway.workflow"
+NAME_LIMIT = 200
+"""Of kind and run together (characters)."""
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 _MARK = "/workflow/"
 _OF_API = re.compile(r"/workflow/([^/]+(?:/[^/]+)?)(/v1/.+)")
 """The run may be left out here: what follows is known."""
@@ -36,17 +40,19 @@ def named_by_header(http: web.BaseRequest) -> web.BaseRequest:
     """The same request without the workflow in its path or its key; whatever named it, the header does now.
 
     Raises:
-        AnswerError: 400, its headers can't be passed on.
+        AnswerError: 400, its headers can't be passed on, or the name is too long or has control characters.
     """
     named = http.headers.get(HEADER, "")
     url, authorization = http.rel_url, http.headers.get("Authorization", "")
     found = _split(url.raw_path) if url.raw_path.startswith(_MARK) else None
     key, marked, of_key = authorization.partition(_MARK)
     of_baggage = _in_baggage(http.headers.getall("baggage", ()))
+    name = named or (found[0] if found else "") or _decoded(of_key.strip()) or of_baggage
+    _check(name)
     if found is None and not marked and (named or not of_baggage):
         return http
     headers = CIMultiDict(http.headers)
-    headers[HEADER] = named or (found[0] if found else "") or unquote(of_key.strip()) or of_baggage
+    headers[HEADER] = name
     if marked:
         headers["Authorization"] = key
     if found is not None:
@@ -68,7 +74,29 @@ def with_run(workflow: str, traceparent: str | None) -> str:
 def _split(raw_path: str) -> tuple[str, str] | None:
     """(the workflow's name, the path without it)."""
     found = _OF_API.fullmatch(raw_path) or _OF_ENGINE.fullmatch(raw_path)
-    return (unquote(found[1]), found[2]) if found is not None else None
+    if found is None:
+        return None
+    kind, slash, run = found[1].partition("/")
+    return _kind(kind) + slash + unquote(run), found[2]
+
+
+def _decoded(name: str) -> str:
+    """Of a key or of baggage, where the `/` between kind and run may be an escape, too."""
+    kind, slash, run = name.partition("/")
+    return _kind(kind) + slash + unquote(run) if slash else unquote(name)
+
+
+def _kind(text: str) -> str:
+    return unquote(text).replace("/", "%2F")
+
+
+def _check(name: str) -> None:
+    if len(name) > NAME_LIMIT:
+        raise AnswerError(
+            400, f"a workflow's name has {NAME_LIMIT} characters at most, not {len(name)}", code="invalid_value"
+        )
+    if _CONTROL.search(name) is not None:
+        raise AnswerError(400, "a workflow's name has a control character", code="invalid_value")
 
 
 def _in_baggage(headers: Iterable[str]) -> str:
@@ -77,5 +105,5 @@ def _in_baggage(headers: Iterable[str]) -> str:
         for member in header.split(","):
             name, _, value = member.partition(";")[0].partition("=")
             if name.strip() == BAGGAGE_KEY:
-                return unquote(value.strip())
+                return _decoded(value.strip())
     return ""

@@ -32,6 +32,9 @@ CALLS: list[tuple[str, str, dict[str, str], str]] = [
     ("header", CHAT, {"x-headway-workflow": "beam/1"}, "beam/1"),
     ("path", "/workflow/beam/2" + CHAT, {}, "beam/2"),
     ("path in escapes", "/workflow/beam%20search/a%2Fb" + CHAT + "?x=%2F", {}, "beam search/a/b"),
+    ("a kind with a slash", "/workflow/a%2Fb/1" + CHAT, {}, "a%2Fb/1"),
+    ("a kind with a slash in a key", CHAT, {"Authorization": "Bearer k-plain/workflow/a%2fb/c%2F1"}, "a%2Fb/c/1"),
+    ("a kind with a slash in baggage", CHAT, {"baggage": "headway.workflow=a%2Fb/2"}, "a%2Fb/2"),
     ("path whose run is v1", "/workflow/beam/v1" + CHAT, {}, "beam/v1"),
     ("kind in the path", "/workflow/beam" + CHAT, {}, "beam"),
     ("kind in the path, and a trace", "/workflow/beam" + CHAT, {"traceparent": TRACEPARENT}, f"beam/{TRACE}"),
@@ -90,6 +93,36 @@ def test_the_journal_has_the_workflow_however_it_is_named_and_the_engine_sees_a_
     assert len(calls) == sum("/" in workflow for workflow in found.values())
     assert all(len(call.blocks) * call.block_tokens >= call.input_tokens for call in calls)
     assert {name: found[str(n)] for n, (name, *_) in enumerate(CALLS)} == {name: w for name, _, _, w in CALLS}
+
+
+@pytest.mark.parametrize(
+    ("where", "headers"),
+    [
+        ("/workflow/a%0Ab/1", {}),
+        ("/workflow/a/1%00", {}),
+        ("", {"baggage": "headway.workflow=a%2F%E2%80%A8"}),
+        ("", {"Authorization": "Bearer k/workflow/a/%1b"}),
+        ("/workflow/a/" + 199 * "1", {}),
+        ("", {"x-headway-workflow": "a/" + 199 * "1"}),
+    ],
+)
+def test_a_name_that_no_journal_should_hold_is_refused(where: str, headers: dict[str, str]) -> None:
+    async def run() -> None:
+        async with (
+            scripted(ANSWER) as engine,
+            gateway([engine.url]) as running,
+            aiohttp.ClientSession() as session,
+        ):
+            url = URL(running.url + where + CHAT, encoded=True)
+            async with session.post(url, data=BODY, headers={"Content-Type": "application/json", **headers}) as answer:
+                assert answer.status == 400
+                assert "a workflow's name has" in (await answer.json())["error"]["message"]
+            assert engine.requests == []
+            longest = URL(running.url + "/workflow/a/" + 198 * "1" + CHAT, encoded=True)
+            async with session.post(longest, data=BODY, headers={"Content-Type": "application/json"}) as answer:
+                assert answer.status == 200
+
+    asyncio.run(run())
 
 
 def test_a_path_that_names_no_workflow_is_no_path_and_a_header_that_is_no_text_is_refused() -> None:
