@@ -14,6 +14,7 @@ from headway.serving.workflows.calls import Call
 from headway.serving.workflows.files import KIND, read_calls
 from headway.serving.workflows.otel import TWICE, Imported, calls_of
 from headway.serving.workflows.record import distinct, from_journal, left_out
+from headway.serving.workflows.sdk_spans import is_sdk_span, read_sdk_spans
 from headway.serving.workflows.spans import Span, read_spans
 
 
@@ -22,6 +23,7 @@ class Format(Enum):
 
     JOURNAL = "a gateway's journal"
     SPANS = "OpenTelemetry spans"
+    SDK_SPANS = "OpenTelemetry spans as the SDK prints them"
     CALLS = "calls"
 
 
@@ -50,6 +52,8 @@ def import_calls(sources: Sequence[Source], *, kind_attribute: str = "") -> Impo
         match format_of(source):
             case Format.SPANS:
                 spans += read_spans(_whole(source.text), where=source.where)
+            case Format.SDK_SPANS:
+                spans += read_sdk_spans(source.text, where=source.where)
             case Format.CALLS:
                 calls += read_calls(_whole(source.text).split("\n"), where=source.where)
             case Format.JOURNAL:
@@ -73,24 +77,24 @@ def format_of(source: Source) -> Format:
     if isinstance(value, dict):
         if "resourceSpans" in value:
             return Format.SPANS
+        if is_sdk_span(value):
+            return Format.SDK_SPANS
         if "v" in value and "kind" in value:
             return Format.CALLS if value["kind"] == KIND else Format.JOURNAL
     raise UsageError(
         "is neither a gateway's journal nor OpenTelemetry spans nor calls",
         where=source.where,
-        hint="spans are taken as OTLP JSON, as the Collector's file exporter writes them",
+        hint="spans are taken as OTLP JSON, as the Collector's file exporter writes them, or as the SDK prints them",
     )
 
 
 def _beginning(text: str) -> object:
-    """The first line's value, or the whole text's; None where neither is JSON."""
-    for part in (text.lstrip().partition("\n")[0], text):
-        try:
-            value: object = json.loads(part)
-        except (ValueError, RecursionError):
-            continue
-        return value
-    return None
+    """The first value in it, of one line or of many; None where that is no JSON."""
+    try:
+        value: object = json.JSONDecoder().raw_decode(text.lstrip())[0]
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 def _whole(text: str) -> str:
