@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-from headway.serving.workflows.aggregate_types import Aggregate, ModelUse
+from headway.serving.workflows.aggregate_types import CLOCK_S, Aggregate, ModelUse
 from headway.serving.workflows.calls import Run
 
 
@@ -110,12 +110,12 @@ def aggregate(runs: Sequence[Run]) -> Aggregate:
     models = sorted({model for each in all_figures for model in each.uses})
     uses = sorted((_use(model, all_figures) for model in models), key=lambda use: (-use.share, use.model))
     latencies_s = [each.latency_s for each in all_figures]
-    busy_s = fmean(each.busy_s for each in all_figures)
+    other_s = fmean(latencies_s) - fmean(each.busy_s for each in all_figures)
     return Aggregate(
         workflow=kinds.pop(),
         runs=len(runs),
         uses=tuple(uses),
-        other_s=max(0.0, fmean(latencies_s) - busy_s),
+        other_s=other_s if other_s > CLOCK_S else 0.0,
         latency_s=fmean(latencies_s),
         latency_cv=variation(latencies_s),
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CLOCK_S = 1e-6
+"""Seconds since the epoch are no more exact than this as floats: less time is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
@@ -54,4 +57,5 @@ class Aggregate:
     @property
     def overlap_s(self) -> float:
         """By how much the sum of `busy_s` is too long because several models are busy at once, mean, seconds."""
-        return max(0.0, sum(use.busy_s for use in self.uses) - (self.latency_s - self.other_s))
+        twice_s = sum(use.busy_s for use in self.uses) - (self.latency_s - self.other_s)
+        return twice_s if twice_s > CLOCK_S else 0.0

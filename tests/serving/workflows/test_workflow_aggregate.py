@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isclose
 
 import pytest
@@ -140,3 +141,13 @@ def test_figures_of_one_run() -> None:
     found = figures(run)
     assert (found.latency_s, found.busy_s) == (6, 4)
     assert (found.share("a"), found.share("b"), found.share("c")) == (0.6, 0.4, 0.0)
+
+
+def test_what_floats_leave_over_is_no_time_without_a_call() -> None:
+    calls = [Call("w", "r", str(at), "mn"[at % 2], 0.1 * at, 0.1 * (at + 1), 10, 1) for at in range(1, 20)]
+    for start_s in (0.0, 0.7, 3.3, 1_800_000_000.3):
+        later = [replace(call, start_s=start_s + call.start_s, end_s=start_s + call.end_s) for call in calls]
+        found = aggregate(runs_of(later))
+        assert found.other_s == 0.0
+        assert found.overlap_s == 0.0
+    assert aggregate(runs_of([calls[0], *calls[2:]])).other_s == pytest.approx(0.1)
