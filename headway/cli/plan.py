@@ -158,6 +158,10 @@ def nodes_(
             if not equals:
                 raise UsageError(f"{text!r} is not NAME=FILE", where="--topo")
             found.append(from_topo(read_text(Path(file)), name=name, device=device, where=file, pcie=pcie))
+    names = [node.name for node in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is there twice", where="--gpus and --topo")
     write_nodes(output, found)
     for node in found:
         print(f"{node.name}: {node.gpus} x {node.device}, joined: {_joined(node)}")

@@ -77,7 +77,7 @@ def watch(
         output=output,
     )
     if not looking.old.instances:
-        raise UsageError("is not placed", where=str(plan), hint="make it with --nodes")
+        raise UsageError("is not placed", where=str(plan), hint="headway plan make places what it makes")
     while True:
         drifted = looking.look(_recent(runs_of(read_all_calls(journal)), window_s))
         if every_s is None:

@@ -309,6 +309,7 @@ def test_too_few_runs_say_nothing(planned: str, says: Callable[..., str]) -> Non
         ("profile --import none.csv --domain-gpus 2", "--domain-gpus: goes with --from engine-model"),
         ("plan nodes", "say what there is"),
         ("plan nodes --gpus n1=2 --device a1000", "--device: 'a1000' is none of"),
+        ("plan nodes --gpus n1=1 --topo n1=topo --device a100", "--gpus and --topo: n1 is there twice"),
         ("plan nodes --gpus n1 --device a100", "--gpus: 'n1' is not NAME=NUMBER"),
         ("plan make --calls calls.jsonl --rate other=1", "no run of other was recorded"),
         ("plan make --rate ask=1", "by --calls, or by --workflows"),
@@ -317,6 +318,7 @@ def test_too_few_runs_say_nothing(planned: str, says: Callable[..., str]) -> Non
     ],
 )
 def test_mistakes_are_one_line_that_names_them(folder: Path, says: Callable[..., str], line: str, what: str) -> None:
+    Path("topo").write_text("\tGPU0\nGPU0\t X \n")
     error = says(line, 2)
     assert what in error
     assert len(error.strip().splitlines()) == 1

@@ -137,7 +137,7 @@ def _no_domain(placing: _Placing, each: Sequence[Share]) -> UsageError:
         return UsageError(
             f"{share.model} at TP {degree} has no place: after the larger instances no domain has {degree} GPUs left, "
             f"the largest has {max(rooms)}",
-            hint="plan with these nodes' domains (domain_gpus), or a smaller degree",
+            hint="headway plan make with these nodes (--nodes)",
         )
     raise AssertionError("largest first finds a place for all, but the caller found none")
 

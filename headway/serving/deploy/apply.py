@@ -77,7 +77,11 @@ class Cluster:
         options = KubernetesOptions(
             kind="kubernetes", service=MANAGER, namespace=namespace, kubeconfig=reach.kubeconfig, context=reach.context
         )
-        self.namespace = configure(configuration, options)
+        try:
+            self.namespace = configure(configuration, options)
+        except UsageError as error:
+            where = "--kubeconfig" if reach.kubeconfig is not None or not reach.context else "--context"
+            raise UsageError(error.what, where=where, hint="--kubeconfig FILE, or run in a pod") from None
         configuration.retries = False
         self._api = client.ApiClient(configuration)
         dynamic: Any = import_module("kubernetes.dynamic")

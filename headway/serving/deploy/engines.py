@@ -100,7 +100,7 @@ def engines(plan: Plan, nodes: Sequence[Node], options: EngineOptions, *, togeth
             not fit into its memory.
     """
     if not plan.instances:
-        raise UsageError("the plan is not placed", hint="make it with --nodes")
+        raise UsageError("the plan is not placed", hint="headway plan make places what it makes")
     by_name = {node.name: node for node in nodes}
     _check_places(plan, by_name)
     made = []
@@ -140,7 +140,7 @@ def _engine(name: str, instance: Instance, part: float, node: Node, options: Eng
             raise UsageError(
                 f"{model} on {node.name} needs {(weights_bytes + hardware.RESERVE_BYTES) / 1e9:.1f} GB before it has a "
                 f"cache, and its part of the GPU is {memory_bytes / 1e9:.1f} GB",
-                hint="plan with a profile that knows the model's memory",
+                hint="plan with a profile that knows the model's memory: headway profile --from engine-model",
             )
         if part < 1:
             command += ["--kv-cache-memory-bytes", str(cache_bytes)]

@@ -119,7 +119,9 @@ def test_a_cluster_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
 
 
 def test_no_kubeconfig_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="kubeconfig"):
+    with pytest.raises(
+        UsageError, match=r"^--kubeconfig: no usable kubeconfig: .* \(--kubeconfig FILE, or run in a pod\)$"
+    ):
         Cluster(Reach(tmp_path / "none"))
 
 
