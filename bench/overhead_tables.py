@@ -97,15 +97,15 @@ def added_s(measured: Sequence[Measured], target: str, case: Case, of: Callable[
     return [ours[key] - direct[key] for key in sorted(ours.keys() & direct.keys())]
 
 
-def spread(values: Sequence[float], scale: float, digits: int) -> str:
-    """Median, and the range where there are several."""
+def spread(values: Sequence[float], scale: float, digits: int, sign: str = "-") -> str:
+    """Median, and the range where there are several; `sign` "+": with their signs."""
     if not values:
         return ""
     scaled = sorted(value * scale for value in values)
     if math.isinf(scaled[-1]) or math.isnan(scaled[-1]):
         return "failed"
-    text = f"{statistics.median(scaled):.{digits}f}"
-    return text if len(scaled) == 1 else f"{text} ({scaled[0]:.{digits}f}-{scaled[-1]:.{digits}f})"
+    median, least, most = (f"{each:{sign}.{digits}f}" for each in (statistics.median(scaled), scaled[0], scaled[-1]))
+    return median if len(scaled) == 1 else f"{median} ({least} to {most})"
 
 
 def latency_table(measured: Sequence[Measured]) -> str:
@@ -118,7 +118,7 @@ def latency_table(measured: Sequence[Measured]) -> str:
             if target == DIRECT:
                 figures = [spread([of(m) for m in here], 1e3, 2) for of in FIGURES]
             else:
-                figures = ["+" + spread(added_s(measured, target, case, of), 1e3, 2) for of in FIGURES]
+                figures = [spread(added_s(measured, target, case, of), 1e3, 2, "+") for of in FIGURES]
             cpu = "" if target == DIRECT else spread([m.cpu_ms for m in here], 1, 2)
             rss = "" if target == DIRECT else f"{max(m.rss_MB for m in here):.0f}"
             failed = sum(m.sent - m.done for m in here)

@@ -69,7 +69,8 @@ class TestFigures:
         assert measured("nginx", 0, 0.1).cpu_ms == pytest.approx(2.0)
 
     def test_a_spread_has_its_range_and_says_when_there_was_no_answer(self) -> None:
-        assert spread([0.002, 0.001, 0.009], 1e3, 1) == "2.0 (1.0-9.0)"
+        assert spread([0.002, 0.001, 0.009], 1e3, 1) == "2.0 (1.0 to 9.0)"
+        assert spread([0.002, -0.001], 1e3, 1, "+") == "+0.5 (-1.0 to +2.0)"
         assert spread([0.002], 1e3, 1) == "2.0"
         assert spread([0.002, math.inf], 1e3, 1) == "failed"
 
