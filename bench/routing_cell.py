@@ -140,7 +140,7 @@ def recovery(rows: list[Row], middle_s: float) -> dict[str, JsonValue]:
         "settled_s": settled_s,
         "requests_until_good": good_at,
         "seconds_until_good": times[good_at][0] - middle_s,
-        "failed": sum(1 for row in after if not row.done),
+        "failed": sum(1 for row in rows if not row.done),
         "after_s": sum(ttft_s for _, ttft_s in times) / len(times),
     }
 
