@@ -109,6 +109,7 @@ class Gateway:
         proxy = Proxy(self.admission, self._connections, Health(self._asking))
         front = Front(proxy, pages, metrics_here=metrics_here)
         try:
+            self._policies.begin()
             self.url = await self._listen(front.answer, config.listen)
             self.metrics_url = self.url
             if config.metrics.port is not None:

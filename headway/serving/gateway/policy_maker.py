@@ -55,6 +55,11 @@ class PolicyMaker:
         self._trainers.append(trainer)
         return made
 
+    def begin(self) -> None:
+        """Start the training processes of the policies made so far, before there are requests that this holds up."""
+        for trainer in self._trainers:
+            trainer.begin()
+
     def close(self) -> None:
         """End the training processes. Blocking: not for the event loop's thread."""
         for trainer in self._trainers:

@@ -1,11 +1,11 @@
 """The learned policy's trainer as a process of its own, so that no request ever waits for a round of training.
 
-The process is started at the first round and kept for the next ones. A thread here hands it the job and waits for the
-answer, so that neither is on the event loop. When the process dies or takes too long that round is lost, `poll` says
-so, and the next round starts another process. It runs at low priority, with one BLAS thread, in a process group of its
-own, so that a terminal's interrupt reaches only the gateway; not in a session of its own, since Linux weighs sessions
-against each other before it looks at niceness (sched(7), autogroups). It ends with the gateway, however that ends: its
-input closes.
+The process is started with `begin`, at the latest at the first round, and kept for the next ones. A thread here hands
+it the job and waits for the answer, so that neither is on the event loop. When the process dies or takes too long that
+round is lost, `poll` says so, and the next round starts another process. It runs at low priority, with one BLAS thread,
+in a process group of its own, so that a terminal's interrupt reaches only the gateway; not in a session of its own,
+since Linux weighs sessions against each other before it looks at niceness (sched(7), autogroups). It ends with the
+gateway, however that ends: its input closes.
 """
 
 from __future__ import annotations
@@ -58,9 +58,16 @@ class TrainingProcess:
         """Whether a round has begun whose end was not yet told."""
         return self._thread is not None
 
+    def begin(self) -> None:
+        """Start the process now, not at the first round: while it starts, no other thread of this process runs.
+
+        Raises OSError where it cannot be started.
+        """
+        self._running()
+
     @property
     def pid(self) -> int | None:
-        """Of the process; None before the first round and after one that failed."""
+        """Of the process; None before `begin` or the first round, and after a round that failed."""
         process = self._process
         return process.pid if process is not None else None
 

@@ -54,7 +54,7 @@ def test_json_under_a_key(tmp_path: Path) -> None:
         ("- url: http://h:1\n  spede: 2", "replicas.0.spede"),
         ("- http://h:1\n- http://h:1", "two replicas are named 'h:1'"),
         ("- http://h:99999", "replicas.0.url"),
-        ("- url: http://user:secret@h:1", "no query, fragment or password"),
+        ("- url: http://user:secret@h:1", "has a name or password: use engine_key_env"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, named: str) -> None:

@@ -53,6 +53,21 @@ def running(process: TrainingProcess) -> int:
     raise AssertionError("no process was started")
 
 
+def running_pid(process: TrainingProcess) -> int:
+    return process.pid or 0
+
+
+def test_it_can_be_there_before_the_first_round(process: TrainingProcess) -> None:
+    assert not running_pid(process)
+    process.begin()
+    begun = running_pid(process)
+    assert begun
+    process.begin()
+    assert running_pid(process) == begun
+    assert process.poll(0.0) is None
+    assert not process.busy
+
+
 def test_it_gives_what_the_same_job_gives_here_and_saves_it(process: TrainingProcess, tmp_path: Path) -> None:
     process.start(job(), 0.0)
     assert process.busy
