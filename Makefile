@@ -4,7 +4,7 @@ OUT ?= out
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help demo test check format bench bench-sim bench-peers bpf clean
+.PHONY: help demo test check format bench bench-sim bench-serving bench-peers bpf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make check   format, lint, types, import rules"
 	@echo "make bench   the tables of docs/results.md but the detector's, into $(OUT)/bench; about 2 hours (root)"
 	@echo "make bench-sim  the simulator's tables, into $(OUT)/bench; about half an hour"
+	@echo "make bench-serving  the gateway's tables and those of workflows, into $(OUT)/bench; about 2 hours"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make clean   remove what was made, except .venv"
 
@@ -77,6 +78,16 @@ bench-sim: $(STAMP)
 	$(BIN)/python -m bench.sim_runs --out $(OUT)/bench/sim-runs.json
 	$(BIN)/python -m bench.interleave_sim --out $(OUT)/bench/interleave-sim.json
 	$(BIN)/python -m bench.react_study --out $(OUT)/bench/react-study --most-hosts 128
+
+bench-serving: $(STAMP)
+	mkdir -p $(OUT)/bench
+	$(BIN)/python -m bench.routing_study --out $(OUT)/bench/routing
+	$(BIN)/python -m bench.routing_http --out $(OUT)/bench/routing-http.json
+	$(BIN)/python -m bench.routing_llama --out $(OUT)/bench/routing-llama.json
+	$(BIN)/python -m bench.gateway_overhead --out $(OUT)/bench/gateway-overhead.json
+	$(BIN)/python -m bench.gateway_faults --out $(OUT)/bench/gateway-faults.json
+	$(BIN)/python -m bench.workflow_shares
+	$(BIN)/python -m bench.allocation_search --out $(OUT)/bench/allocation.json
 
 clean:
 	rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
