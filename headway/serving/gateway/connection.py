@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
@@ -71,9 +71,8 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """One more, or one too many."""
         if self._server.count >= self._server.most:
-            assert isinstance(transport, asyncio.Transport)
             self._server.full()
-            transport.write(_TOO_MANY)
+            cast(asyncio.Transport, transport).write(_TOO_MANY)  # uvloop's is one in all but name
             transport.close()
             self.force_close()
             return

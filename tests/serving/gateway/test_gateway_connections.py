@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 
 from headway.serving.gateway import admission, connection, incoming
 from headway.serving.gateway import gateway as gateway_module
@@ -49,7 +51,10 @@ def test_a_head_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     asyncio.run(run())
 
 
-def test_connections_are_bounded_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connections_are_bounded_and_said(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gateway_module, "many_files", lambda wanted: 64 + 2)  # one request, 33 connections
 
     async def run() -> None:
@@ -69,7 +74,8 @@ def test_connections_are_bounded_and_said(monkeypatch: pytest.MonkeyPatch) -> No
             for _, writer in idle:
                 writer.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
 
 
 NO_HTTP = {
