@@ -164,6 +164,41 @@ def test_a_replica_joins_when_it_answers_and_follows_what_it_serves(caplog: pyte
     assert len([line for line in told if "/v1/models answers 500; its models stay as they were" in line]) == 1
 
 
+def test_where_all_change_at_once_those_before_stay_until_the_first_new_one_has_answered() -> None:
+    async def follow() -> None:
+        async with engine("m") as (_, old), engine("m") as (fake, new), aiohttp.ClientSession() as session:
+            told = Told()
+            told.sets.put_nowait((ReplicaSpec("a", old), ReplicaSpec("b", old)))
+            async with aclosing(AskingSource(told, session, refresh_s=0.02).watch()) as updates:
+                while len(await _next(updates)) < 2:
+                    pass
+                fake.status = 503  # still loading
+                told.sets.put_nowait((ReplicaSpec("c", new), ReplicaSpec("d", "http://127.0.0.1:1")))
+                waiting = asyncio.create_task(_next(updates))
+                await asyncio.sleep(0.2)
+                assert not waiting.done()
+                fake.status = 200
+                assert [spec.name for spec in await waiting] == ["c"]
+
+    asyncio.run(follow())
+
+
+def test_those_before_do_not_stay_for_ever_where_none_of_the_new_ones_answers() -> None:
+    async def follow() -> None:
+        async with engine("m") as (_, old), engine("m") as (fake, new), aiohttp.ClientSession() as session:
+            fake.status = 503
+            told = Told()
+            told.sets.put_nowait((ReplicaSpec("a", old),))
+            async with aclosing(AskingSource(told, session, timeout_s=0.3, refresh_s=0.02).watch()) as updates:
+                assert [spec.name for spec in await _next(updates)] == ["a"]
+                told.sets.put_nowait((ReplicaSpec("b", new),))
+                assert await _next(updates) == ()
+                fake.status = 200
+                assert [spec.name for spec in await _next(updates)] == ["b"]
+
+    asyncio.run(follow())
+
+
 def test_one_that_left_is_asked_no_more() -> None:
     async def follow() -> None:
         async with engine("m") as (fake, url), aiohttp.ClientSession() as session:

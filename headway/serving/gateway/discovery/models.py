@@ -67,6 +67,10 @@ class AskingSource:
     says nothing is asked again, at most every `refresh_s`, and that is said once. One that answered is asked again
     every `refresh_s`: an adapter may have been loaded, or another model started at the same address. If it then does
     not answer it keeps its models: whether it lives is the circuit breaker's business.
+
+    A set of which no replica has answered yet is held back until the first one does, for `timeout_s` at most: where all
+    addresses change at once, as in a roll-out, those before take requests until then, and no client is told that there
+    is no replica.
     """
 
     def __init__(
@@ -107,9 +111,16 @@ class AskingSource:
         following = asyncio.create_task(follow())
         found: Replicas = ()
         given: Replicas | None = None
+        clock = asyncio.get_running_loop().time
+        held_until_s: float | None = None
         try:
             while True:
-                change = await news.get()
+                change = None
+                try:
+                    async with asyncio.timeout_at(held_until_s):
+                        change = await news.get()
+                except TimeoutError:
+                    pass
                 if isinstance(change, Exception):
                     raise change
                 if change is not None:
@@ -127,6 +138,13 @@ class AskingSource:
                     for replica in found
                     if replica.models or replica in models
                 )
+                if not found or complete or not given:
+                    held_until_s = None
+                else:
+                    held_until_s = held_until_s or clock() + self._timeout_s
+                    if clock() < held_until_s:
+                        continue
+                    held_until_s = None
                 if complete != given:
                     given = complete
                     yield complete
