@@ -12,8 +12,8 @@ from bench.fault_lab import BODY_BYTES, TIMEOUTS, Lab, Settings
 from bench.rude_engine import WAYS, Rude
 
 FIRST_S, STALL_S = TIMEOUTS["first_byte_s"], TIMEOUTS["stall_s"]
-IDLE_S = 75.0
-"""For which the gateway keeps a connection on which no whole head came."""
+HEAD_S, IDLE_S = 10.0, 75.0
+"""For which the gateway waits for the rest of a head, and keeps a connection on which nothing comes."""
 LIMIT_S = IDLE_S + 15
 """Of this client's patience."""
 SOON_S = 1.0
@@ -255,9 +255,9 @@ def client_cases() -> list[Case]:
             *_slow(GOOD, 0.3),
         ),
         row(
-            "a head that comes a byte each 20 s",
-            Expected((0,), ("nothing",), IDLE_S + 5.0),
-            *_slow(plain_post[:10], 20.0),
+            "a head that comes a byte each 0.3 s",
+            Expected((408,), REFUSED, HEAD_S + SOON_S, HEAD_S),
+            *_slow(plain_post[:100], 0.3),
         ),
         row("a connection that sends nothing", Expected((0,), ("nothing",), IDLE_S + 5.0), LIMIT_S),
         row("a path that leaves /v1", Expected((404,), WHOLE), post(GOOD, path="/v1/../metrics")),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -139,6 +140,7 @@ class Lab:
         self.gateway = Process((headway, "gateway", str(file)), self.folder / "gateway.log", most_files=most_files)
         self.ports = list(ports)
         self._stack = AsyncExitStack()
+        self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
         await self.gateway.start()

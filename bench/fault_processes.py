@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import signal
 import sys
@@ -76,7 +77,7 @@ async def rude_ones(letters: str) -> AsyncIterator[list[Rude]]:
 async def real_ones(count: int) -> AsyncIterator[list[tuple[Process, int]]]:
     """`headway engine` processes and their ports."""
     async with AsyncExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="headway-engines-"))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headway-engines-")))
         found = []
         for port in free_ports(count):
             process = await real_engine(port, folder)
@@ -221,9 +222,8 @@ async def open_streams(*, wanted: int) -> Told:
     count = stream_count(wanted)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    folder = Path(tempfile.mkdtemp(prefix="headway-streams-"))
     port = free_ports(1)[0]
-    engine = Process((sys.executable, "-m", "bench.rude_engine", str(port)), folder / "engine.log")
+    engine = Process((sys.executable, "-m", "bench.rude_engine", str(port)), Path(os.devnull))
     await engine.start()
     settings: Settings = {
         "limits": {"open_requests": 20_000, "requests_per_replica": 20_000},
@@ -275,24 +275,27 @@ async def out_of_files() -> Told:
 
 async def changing_replicas() -> Told:
     """The list of replicas changes ten times while streams run; those that leave end what they have."""
-    async with rude_ones("GGG") as rude:
-        folder = Path(tempfile.mkdtemp(prefix="headway-list-"))
-        file = folder / "replicas.json"
-        urls = [f"http://127.0.0.1:{engine.port}" for engine in rude]
-        file.write_text(json.dumps(urls))
-        pool = {"replicas": [], "discovery": [{"kind": "file", "path": str(file), "poll_s": 0.05}]}
-        async with Lab([engine.port for engine in rude], {"pool": pool}) as lab:
-            asking = []
-            for turn in range(10):
-                file.with_suffix(".new").write_text(json.dumps(urls[turn % 3 :][:2] if turn < 9 else urls))
-                file.with_suffix(".new").rename(file)
-                for _ in range(20):
-                    asking.append(asyncio.create_task(ask(lab.port, "Hi")))
-                    await asyncio.sleep(0.02)
-            outcomes = await asyncio.gather(*asking)
-            answered = [engine.asked_for for engine in rude]
-            note = f"{sum(got.end == 'whole' for got in outcomes)} of {len(outcomes)} whole; by replica {answered}"
-            return await told_of(lab, worst(outcomes), rude, note)
+    with tempfile.TemporaryDirectory(prefix="headway-list-") as name:
+        async with rude_ones("GGG") as rude:
+            return await _changing(rude, Path(name) / "replicas.json")
+
+
+async def _changing(rude: Sequence[Rude], file: Path) -> Told:
+    urls = [f"http://127.0.0.1:{engine.port}" for engine in rude]
+    file.write_text(json.dumps(urls))
+    pool = {"replicas": [], "discovery": [{"kind": "file", "path": str(file), "poll_s": 0.05}]}
+    async with Lab([engine.port for engine in rude], {"pool": pool}) as lab:
+        asking = []
+        for turn in range(10):
+            file.with_suffix(".new").write_text(json.dumps(urls[turn % 3 :][:2] if turn < 9 else urls))
+            file.with_suffix(".new").rename(file)
+            for _ in range(20):
+                asking.append(asyncio.create_task(ask(lab.port, "Hi")))
+                await asyncio.sleep(0.02)
+        outcomes = await asyncio.gather(*asking)
+        answered = [engine.asked_for for engine in rude]
+        note = f"{sum(got.end == 'whole' for got in outcomes)} of {len(outcomes)} whole; by replica {answered}"
+        return await told_of(lab, worst(outcomes), rude, note)
 
 
 async def stopped(*, way: str) -> Told:
