@@ -365,7 +365,11 @@ def plays(streams: int) -> list[Play]:
             Expected((0,), ("the engine was told",), recorded=("cancelled 1",)),
             partial(gone_client, first=False),
         ),
-        Play(f"{streams} open streams", Expected((200,), WHOLE, 60.0), partial(open_streams, wanted=streams)),
+        Play(
+            f"{stream_count(streams)} open streams",
+            Expected((200,), WHOLE, 60.0),
+            partial(open_streams, wanted=streams),
+        ),
         Play("more clients than file descriptors", Expected((200,), WHOLE), out_of_files),
         Play("the list of replicas changes ten times", Expected((200,), WHOLE, 10.0), changing_replicas),
         Play("SIGTERM, streams end in time", Expected((200,), WHOLE, drain_s), partial(stopped, way="hold")),
