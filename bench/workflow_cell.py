@@ -34,7 +34,8 @@ from headway.serving.workflows.record import runs_of
 DEVICE = "a100"
 DOMAIN_GPUS = 8
 """GPUs that are joined by NVLink: those of a node."""
-POLICY = "least-requests"
+POLICY = "prefix-and-load"
+"""Of the routers: without affinity a turn of an agent finds its earlier turns on its own instance by luck only."""
 WORKLOADS: Mapping[str, tuple[str, ...]] = {
     "beam-search": ("beam-search",),
     "rag": ("rag",),
@@ -44,12 +45,11 @@ WORKLOADS: Mapping[str, tuple[str, ...]] = {
 }
 LONELY_RATE = 0.01
 """Runs per second at which hardly any meets another: some take a minute (1/s)."""
-SPAN = 10.0
-"""Counted runs come within so many latencies of a lonely run (1)."""
-WARM_UP = 0.4
-"""Of that, the warm-up before it (1)."""
+WARM_UP, SPAN, COOL_DOWN = 4.0, 7.0, 2.0
+"""Runs come for so many latencies of a lonely run before those that are counted, while, and after (1); with several
+workflows that of the longest."""
 FEWEST_RUNS, MOST_RUNS = 120, 3000
-"""Counted runs of a workflow at one rate, whatever the span says (count)."""
+"""Counted runs of a workflow at one rate, whatever the span says; the latter wins (count)."""
 HOPELESS = 1.5
 """Runs in flight, over what Little's law says of the rate and the latency limit, from which on a run is stopped (1)."""
 WITHIN = 0.05
@@ -285,20 +285,28 @@ def measure(
         method: in METHODS.
         gpus: how many.
         scale: as in `Known.demands`.
-        limit: latency limit, in latencies of lonely runs; only to know when to stop.
+        limit: latency limit, in latencies of lonely runs: a run that cannot keep it any more is stopped.
         seed: of the runs.
         span: as SPAN.
     """
     demands = known.demands(scale)
     chosen = METHODS[method](known, demands, gpus)
-    traffic = []
-    most = 100.0
-    for demand in demands:
-        it = demand.aggregate
-        in_flight = demand.rate * it.latency_s
-        runs = min(max(FEWEST_RUNS, math.ceil(span * in_flight)), MOST_RUNS)
-        traffic.append(Traffic(it.workflow, named(it.workflow), demand.rate, math.ceil(WARM_UP * runs), runs))
-        most += HOPELESS * limit * in_flight
+    lonely_s = max(it.latency_s for it in known.aggregates)
+    rates = [demand.rate for demand in demands]
+    counted_s = min(max(span * lonely_s, FEWEST_RUNS / min(rates)), MOST_RUNS / max(rates))
+    traffic = [
+        Traffic(
+            demand.aggregate.workflow,
+            named(demand.aggregate.workflow),
+            demand.rate,
+            warm_up=math.ceil(WARM_UP * lonely_s * demand.rate),
+            runs=math.ceil(counted_s * demand.rate),
+            cool_down=math.ceil(COOL_DOWN * lonely_s * demand.rate),
+            most_mean_s=limit * demand.aggregate.latency_s,
+        )
+        for demand in demands
+    ]
+    most = 100 + HOPELESS * limit * sum(it.rate * it.aggregate.latency_s for it in demands)
     simulated = run_workflows(
         chosen.serve, traffic, seed=seed, order=chosen.order, most_in_flight=math.ceil(most), keep_calls=False
     )

@@ -30,10 +30,10 @@ LIMITS = "3"
 """Of the mean latency, in latencies of runs that are alone on one GPU for each model (1)."""
 SLICES = 10
 """Parts of a GPU, as in the paper's example."""
-TRACED_RUNS = 150
+TRACED_RUNS = 300
 QUICK_METHODS = ("plan", "each alone", "equal", "by hand", "pool")
-QUICK_WORKLOADS = ("beam-search", "rag", "react")
-QUICK_SLICES, QUICK_SPAN, QUICK_TRACED_RUNS = 4, 5.0, 80
+QUICK_WORKLOADS = ("beam-search", "rag", "react", "beam-search + rag")
+QUICK_SLICES, QUICK_SPAN, QUICK_TRACED_RUNS = 4, 5.0, 150
 CALM = 0.8
 """Part of the predicted throughput up to which latencies are expected to be predicted well (1)."""
 BASE = "each alone"

@@ -51,7 +51,10 @@ class Traffic:
         program: makes a run.
         rate: runs per second, Poisson.
         warm_up: runs that come first and are not counted (count).
-        runs: runs that are counted after those (count). More come until all of these have ended.
+        runs: runs that are counted after those (count).
+        cool_down: runs that still come after those (count), so that the last counted ones do not end on engines that
+            grow idle; None: they come until all counted runs have ended.
+        most_mean_s: stop once the mean latency of the counted runs is certain to be more, seconds.
     """
 
     workflow: str
@@ -59,6 +62,8 @@ class Traffic:
     rate: float
     warm_up: int
     runs: int
+    cool_down: int | None = None
+    most_mean_s: float = float("inf")
 
 
 class Order(Protocol):
@@ -102,7 +107,7 @@ class Simulated:
         rows: in order of arrival.
         calls: all that have ended, in the order of their ends; of runs under way at the end too.
         end_s: when all was stopped.
-        overrun: stopped because more runs were in flight than allowed.
+        overrun: stopped because more runs were in flight, or latencies longer, than allowed.
         events: callbacks on the clock, for the cost per event.
     """
 
@@ -142,8 +147,10 @@ def run_workflows(
     if not traffic or len({it.workflow for it in traffic}) < len(traffic):
         raise UsageError("workflows need names, each another", where="traffic")
     for it in traffic:
-        if it.rate <= 0 or it.runs < 1 or it.warm_up < 0:
-            raise UsageError("rate and runs must be above 0, warm_up not below", where=f"traffic {it.workflow}")
+        if it.rate <= 0 or it.runs < 1 or it.warm_up < 0 or (it.cool_down or 0) < 0:
+            raise UsageError(
+                "rate and runs must be above 0, warm_up and cool_down not below", where=f"traffic {it.workflow}"
+            )
     return _Simulation(serve, traffic, seed, order, most_in_flight, keep_calls).run()
 
 
@@ -156,6 +163,19 @@ class _Run:
     arrived_s: float
     end_s: float | None = None
     calls: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Latencies:
+    """Of the counted runs of a workflow so far."""
+
+    ended_s: float = 0.0
+    under_way: int = 0
+    arrivals_s: float = 0.0
+    """Sum of the times at which those under way came."""
+
+    def least_sum_s(self, now_s: float) -> float:
+        return self.ended_s + self.under_way * now_s - self.arrivals_s
 
 
 @dataclass(slots=True, eq=False)
@@ -187,6 +207,7 @@ class _Simulation:
         self._asked: dict[str, _Asked] = {}
         self._runs: list[_Run] = []
         self._calls: list[Call] = []
+        self._latencies = {it.workflow: _Latencies() for it in traffic}
         self._in_flight = 0
         self._missing = sum(it.runs for it in traffic)
         self._overrun = False
@@ -207,11 +228,17 @@ class _Simulation:
         run = _Run(traffic, f"{traffic.workflow}-{number}", len(self._runs), counted, self._loop.now_s)
         self._runs.append(run)
         self._in_flight += 1
-        if self._most_in_flight is not None and self._in_flight > self._most_in_flight:
+        latencies = self._latencies[traffic.workflow]
+        if counted:
+            latencies.under_way += 1
+            latencies.arrivals_s += run.arrived_s
+        too_many = self._most_in_flight is not None and self._in_flight > self._most_in_flight
+        if too_many or latencies.least_sum_s(self._loop.now_s) > traffic.most_mean_s * traffic.runs:
             self._overrun = True
             self._loop.stop()
             return
-        self._come(traffic, gaps_s, number + 1)
+        if traffic.cool_down is None or number + 1 < traffic.warm_up + traffic.runs + traffic.cool_down:
+            self._come(traffic, gaps_s, number + 1)
         context = Context(seed=self._seed, run=number, block_tokens=self._servers.block_tokens)
         drive(traffic.program(context), _Hosted(self, run), lambda result, depth: self._ended(run))
 
@@ -219,6 +246,10 @@ class _Simulation:
         run.end_s = self._loop.now_s
         self._in_flight -= 1
         if run.counted:
+            latencies = self._latencies[run.traffic.workflow]
+            latencies.ended_s += run.end_s - run.arrived_s
+            latencies.under_way -= 1
+            latencies.arrivals_s -= run.arrived_s
             self._missing -= 1
             if not self._missing:
                 self._loop.stop()

@@ -135,6 +135,24 @@ def test_an_overload_piles_up_and_a_light_load_does_not() -> None:
     assert not summarise(stopped, "w").stable
 
 
+def test_a_run_stops_when_its_limit_cannot_be_kept_any_more_and_arrivals_when_they_are_told_to() -> None:
+    def single(context: Context) -> Program:
+        yield ask("a", 5)
+
+    def at(most_mean_s: float, cool_down: int | None) -> Simulated:
+        coming = Traffic("w", single, 3.0, 5, 100, cool_down=cool_down, most_mean_s=most_mean_s)
+        return run_workflows(instances(fleet("a", profile=ONE_AT_A_TIME)), [coming], seed=1)
+
+    whole = at(float("inf"), 10)
+    assert len(whole.rows) == 115
+    assert len(at(float("inf"), None).rows) > 115
+    mean_s = summarise(whole, "w").mean_s
+    assert not at(mean_s + 0.001, 10).overrun
+    early = at(mean_s / 2, 10)
+    assert early.overrun
+    assert early.end_s < 0.75 * whole.end_s
+
+
 def test_the_highest_rate_is_found_from_above_and_below() -> None:
     for start in (0.1, 3.0, 50.0):
         found = highest_rate(lambda rate: rate <= 7.0, start=start, within=0.02)
