@@ -6,14 +6,18 @@ is left to choose. The size is counted in several ways, each of which no packing
 feasible weights (`packing.dual_feasible`), which see that pieces of six tenths never share a GPU. Options are tried in
 the order of their bounds, so the first complete choice is mostly the best, and what remains is to prove it.
 
+Further sums may have a limit (`Limit`: the latency of a workflow). Each has a knapsack bound of its own, and a partial
+choice is dropped when one of them says that its limit cannot be kept any more.
+
 Cost: for M models with n options each, G GPUs and f slices, M tables of G f entries for each way of counting, each
-entry a minimum over the sizes that occur; then `nodes` times a bound for n options. Loses where many choices are about
-equally good and few of them can be packed: then the limit ends it, and the best so far is what it has.
+entry a minimum over the sizes that occur, for the cost and for each limit; then `nodes` times a bound for n options.
+Loses where many choices are about equally good and few of them can be packed, or keep all limits together though they
+could keep each alone: then the limit on nodes ends it, and the best so far is what it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +29,21 @@ NODES = 40_000
 """Partial choices that are looked at before the search ends with what it has (count). Ours: about 5 s."""
 GAP = 1e-4
 """What is cheaper than the best by less than this part of it is not looked for (1)."""
+ROUNDING = 1e-9
+"""Part of a limit by which a sum may be above it: terms are added up in another order elsewhere (1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A sum over the chosen options that must not be above a limit.
+
+    Attributes:
+        terms: for each model, of each of its options (0 or more).
+        most: the limit.
+    """
+
+    terms: tuple[Floats, ...]
+    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +72,12 @@ class _Search:
     worst: bool
     ordered: bool
     nodes_left: int
+    limits: Sequence[Limit] = ()
+    accept: Callable[[tuple[int, ...]], bool] | None = None
+    gpu_sizes: list[int] = field(default_factory=list)
     sizes: list[list[Ints]] = field(default_factory=list)
     bounds: list[list[Floats]] = field(default_factory=list)
+    limit_bounds: list[list[list[Floats]]] = field(default_factory=list)
     in_order: list[Floats] = field(default_factory=list)
     best: tuple[int, ...] | None = None
     best_cost: float = float("inf")
@@ -63,7 +86,7 @@ class _Search:
     def prepare(self) -> None:
         """Sizes of all options in every way of counting, and the bounds for what is left after each model."""
         gpus, f = sum(self.domains), self.slices_per_gpu
-        ways = [(gpus * f, [table.slices for table in self.tables])]
+        ways = [(f, [table.slices for table in self.tables])]
         for weights in dual_feasible(f):
             counted = []
             for table in self.tables:
@@ -72,13 +95,11 @@ class _Search:
                     for share in table.shares
                 ]
                 counted.append(np.array(each, dtype=np.int64))
-            ways.append((gpus * weights.gpu, counted))
-        for capacity, counted in ways:
-            self.sizes.append(counted)
-            bounds = [np.zeros(capacity + 1)]
-            for table_sizes, cost in zip(reversed(counted), reversed(self.costs), strict=True):
-                bounds.append(self._bound(table_sizes, cost, bounds[-1]))
-            self.bounds.append(bounds[::-1])
+            ways.append((weights.gpu, counted))
+        self.gpu_sizes = [gpu for gpu, _ in ways]
+        self.sizes = [counted for _, counted in ways]
+        self.bounds = self._all_bounds(self.costs, worst=self.worst)
+        self.limit_bounds = [self._all_bounds(limit.terms, worst=False) for limit in self.limits]
         if self.ordered:
             capacity = gpus * f
             following = np.zeros((capacity + 1, capacity + 1))
@@ -86,6 +107,16 @@ class _Search:
             for table, cost in zip(reversed(self.tables), reversed(self.costs), strict=True):
                 following = self._bound_in_order(table.slices, cost, following)
                 self.in_order.insert(0, following)
+
+    def _all_bounds(self, costs: Sequence[Floats], *, worst: bool) -> list[list[Floats]]:
+        """For each way of counting, the bounds for what is left before each model and after the last."""
+        found = []
+        for gpu, counted in zip(self.gpu_sizes, self.sizes, strict=True):
+            bounds = [np.zeros(sum(self.domains) * gpu + 1)]
+            for table_sizes, cost in zip(reversed(counted), reversed(costs), strict=True):
+                bounds.append(_bound(table_sizes, cost, bounds[-1], worst=worst))
+            found.append(bounds[::-1])
+        return found
 
     def _bound_in_order(self, sizes: Ints, cost: Floats, after: Floats) -> Floats:
         """As `_bound` in slices, and for each size that the model before has: no more than that is to be had."""
@@ -98,32 +129,46 @@ class _Search:
                 least[size, size:] = np.minimum(least[size, size:], total)
         return np.asarray(np.minimum.accumulate(least, axis=0))
 
-    def _bound(self, sizes: Ints, cost: Floats, after: Floats) -> Floats:
-        """Least cost from here on for each capacity, given that from the next model on."""
-        least: Floats = np.full(len(after), np.inf)
-        for size in np.unique(sizes):
-            if size >= len(after):
-                continue
-            cheapest = cost[sizes == size].min()
-            rest = after[: len(after) - size]
-            total = np.maximum(cheapest, rest) if self.worst else cheapest + rest
-            np.minimum(least[size:], total, out=least[size:])
+    def _with_rest(
+        self, costs: Floats, all_bounds: Sequence[Sequence[Floats]], left: tuple[int, ...], *, at: int, worst: bool
+    ) -> Floats:
+        """What each option of a model costs at least with the models after it; infinite where these have no room."""
+        least = costs.copy()
+        for room, sizes, bounds in zip(left, self.sizes, all_bounds, strict=True):
+            rest = room - sizes[at]
+            after = np.where(rest >= 0, bounds[at + 1][np.maximum(rest, 0)], np.inf)
+            np.maximum(least, np.maximum(costs, after) if worst else costs + after, out=least)
         return least
 
+    def least_gpus(self) -> int | None:
+        """With fewer GPUs no choice has a finite cost and keeps all limits, whatever the domains; None: with any."""
+        possible = np.ones(sum(self.domains) + 1, dtype=np.bool_)
+        for at, gpu in enumerate(self.gpu_sizes):
+            possible &= np.isfinite(self.bounds[at][0][::gpu])
+            for limit, bounds in zip(self.limits, self.limit_bounds, strict=True):
+                possible &= bounds[at][0][::gpu] <= limit.most * (1 + ROUNDING)
+        return int(np.argmax(possible)) if possible.any() else None
+
     def dive(
-        self, choice: tuple[int, ...], cost: float, left: tuple[int, ...], whole: list[int], parts: list[int]
+        self,
+        choice: tuple[int, ...],
+        cost: float,
+        spent: tuple[float, ...],
+        left: tuple[int, ...],
+        whole: list[int],
+        parts: list[int],
     ) -> None:
         """All completions of a partial choice that may be better than the best so far."""
         at = len(choice)
         if at == len(self.tables):
-            self.best, self.best_cost = choice, cost
+            if self.accept is None or self.accept(choice):
+                self.best, self.best_cost = choice, cost
             return
         table, costs = self.tables[at], self.costs[at]
-        bound = costs.copy()
-        for room, sizes, bounds in zip(left, self.sizes, self.bounds, strict=True):
-            rest = room - sizes[at]
-            after = np.where(rest >= 0, bounds[at + 1][np.maximum(rest, 0)], np.inf)
-            np.maximum(bound, np.maximum(costs, after) if self.worst else costs + after, out=bound)
+        bound = self._with_rest(costs, self.bounds, left, at=at, worst=self.worst)
+        for limit, bounds, before in zip(self.limits, self.limit_bounds, spent, strict=True):
+            least = before + self._with_rest(limit.terms[at], bounds, left, at=at, worst=False)
+            bound[least > limit.most * (1 + ROUNDING)] = np.inf
         if self.ordered:
             rest = left[0] - table.slices
             after = np.where(
@@ -150,7 +195,23 @@ class _Search:
             if fits(more_whole, more_parts, domains=self.domains, slices_per_gpu=self.slices_per_gpu):
                 now = float(max(cost, costs[index]) if self.worst else cost + costs[index])
                 rooms = tuple(room - int(sizes[at][index]) for room, sizes in zip(left, self.sizes, strict=True))
-                self.dive((*choice, int(index)), now, rooms, more_whole, more_parts)
+                sums = tuple(
+                    before + float(limit.terms[at][index]) for before, limit in zip(spent, self.limits, strict=True)
+                )
+                self.dive((*choice, int(index)), now, sums, rooms, more_whole, more_parts)
+
+
+def _bound(sizes: Ints, cost: Floats, after: Floats, *, worst: bool) -> Floats:
+    """Least cost from here on for each capacity, given that from the next model on."""
+    least: Floats = np.full(len(after), np.inf)
+    for size in np.unique(sizes):
+        if size >= len(after):
+            continue
+        cheapest = cost[sizes == size].min()
+        rest = after[: len(after) - size]
+        total = np.maximum(cheapest, rest) if worst else cheapest + rest
+        np.minimum(least[size:], total, out=least[size:])
+    return least
 
 
 def cheapest(
@@ -161,6 +222,8 @@ def cheapest(
     slices_per_gpu: int,
     worst: bool = False,
     ordered: bool = False,
+    limits: Sequence[Limit] = (),
+    accept: Callable[[tuple[int, ...]], bool] | None = None,
     most_nodes: int = NODES,
 ) -> Best:
     """The best choice of one option for each model.
@@ -172,9 +235,29 @@ def cheapest(
         slices_per_gpu: f.
         worst: the cost of a choice is that of its most expensive part, not the sum.
         ordered: no model gets more slices than the one before it.
+        limits: sums that must not be above their limits.
+        accept: asked for each complete choice that would be the best; one that it refuses is passed over.
         most_nodes: as NODES.
     """
-    search = _Search(tables, costs, domains, slices_per_gpu, worst, ordered, most_nodes)
+    search = _Search(tables, costs, domains, slices_per_gpu, worst, ordered, most_nodes, limits, accept)
     search.prepare()
-    search.dive((), float("-inf") if worst else 0.0, tuple(len(each[-1]) - 1 for each in search.bounds), [], [])
+    rooms = tuple(len(each[-1]) - 1 for each in search.bounds)
+    search.dive((), float("-inf") if worst else 0.0, (0.0,) * len(limits), rooms, [], [])
     return Best(search.best, search.best_cost, search.nodes < most_nodes, search.nodes)
+
+
+def least_gpus(
+    tables: Sequence[Options],
+    costs: Sequence[Floats],
+    *,
+    domains: tuple[int, ...],
+    slices_per_gpu: int,
+    limits: Sequence[Limit] = (),
+) -> int | None:
+    """So many GPUs are needed at least for a finite cost within all limits (a bound); None: all are not enough.
+
+    Arguments as for `cheapest`; `tables` are for all GPUs.
+    """
+    search = _Search(tables, costs, domains, slices_per_gpu, False, False, 0, limits)
+    search.prepare()
+    return search.least_gpus()

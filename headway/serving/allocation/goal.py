@@ -10,15 +10,20 @@
 2. Where no plan does, the best has the largest common fraction: the least headroom of all models, which is the part of
    every workflow's rate that can be served at once. Of those, the best has the least cost at STILL of that fraction of
    the rates.
+
+Where workflows have limits on their latency (`fewest`), only plans count that carry the demands and keep all limits; of
+these the best has the least cost of 1. Limits are not part of the cost: a plan just within all of them is as good as any
+other that costs as much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from headway.serving.allocation.branch import Limit
 from headway.serving.allocation.options import Floats, Options
 from headway.serving.allocation.types import Demand
 
@@ -50,3 +55,29 @@ def goal(demands: Sequence[Demand], tables: Sequence[Options]) -> Goal:
             cost = np.where(np.isfinite(table.latencies_s), table.latencies_s, 0.0) @ weight
         costs.append(np.where(np.isfinite(table.latencies_s).all(axis=1), cost, np.inf))
     return Goal(tuple(costs), float(other_s @ weight))
+
+
+def limits(demands: Sequence[Demand], tables: Sequence[Options], limits_s: Mapping[str, float]) -> tuple[Limit, ...]:
+    """What the models' terms may add up to, for each workflow that has a limit.
+
+    With several there is one more, which adds nothing but lets a search see that it cannot keep all of them together:
+    the sum of the workflows' latencies, each over its limit, is at most their number.
+
+    Args:
+        demands: the workflows.
+        tables: what each model may get.
+        limits_s: mean latency by workflow, seconds; those that are not in it have none.
+    """
+    found = []
+    for at, demand in enumerate(demands):
+        limit_s = limits_s.get(demand.aggregate.workflow)
+        if limit_s is not None:
+            terms = tuple(table.latencies_s[:, at] for table in tables)
+            found.append(Limit(terms, limit_s - demand.aggregate.other_s))
+    if len(found) > 1 and all(limit.most > 0 for limit in found):
+        together = tuple(
+            np.asarray(sum(limit.terms[at] / limit.most for limit in found), dtype=np.float64)
+            for at in range(len(tables))
+        )
+        found.append(Limit(together, float(len(found))))
+    return tuple(found)

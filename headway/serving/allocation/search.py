@@ -11,20 +11,23 @@ part of the latency gets at least as much (`scepsy` has the paper's own way, to 
     3. Otherwise the largest common fraction of the rates: the same search for the worst headroom.
     4. Then the least cost at 0.9 of that fraction, of plans that carry the whole of it.
 
+Where workflows have limits on their latency, `within` looks for the least cost among the plans that keep them (for
+`fewest`): the same search with more knapsack bounds.
+
 Loses where the predictor is wrong: it is exact about forecasts, not about engines. With interference it reckons with
 the worst neighbours, so it takes whole GPUs a little more often than it would have to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from headway.errors import UsageError
-from headway.serving.allocation.branch import NODES, Best, cheapest
-from headway.serving.allocation.goal import STILL, goal
+from headway.serving.allocation.branch import NODES, Best, Limit, cheapest, least_gpus
+from headway.serving.allocation.goal import STILL, goal, limits
 from headway.serving.allocation.neighbours import neighbours
 from headway.serving.allocation.options import Floats, Options, options, without_dominated
 from headway.serving.allocation.packing import domain_sizes
@@ -137,6 +140,65 @@ def explore(demands: Sequence[Demand], predictor: Predictor, there: Room, *, mos
     return Found(latest or shares, costs.constant + best.cost, min(1.0, fraction), exact, nodes)
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What a search within limits found.
+
+    Attributes:
+        shares: what each model gets; None: nothing was found.
+        exact: nothing better exists, or nothing at all, as far as the predictor knows; False: the limit on nodes came
+            first.
+    """
+
+    shares: tuple[Share, ...] | None
+    exact: bool
+
+
+def within(
+    demands: Sequence[Demand],
+    predictor: Predictor,
+    there: Room,
+    limits_s: Mapping[str, float],
+    *,
+    accept: Callable[[tuple[Share, ...]], bool] | None = None,
+    most_nodes: int = NODES,
+) -> Within:
+    """The plan of least cost that carries all demands and keeps all limits.
+
+    Args:
+        demands: the workflows and their rates.
+        predictor: predicts.
+        there: the GPUs.
+        limits_s: mean latency by workflow, seconds; those that are not in it need only be carried.
+        accept: asked for complete plans in the order in which they are found; None: all will do. It may know more than
+            the predictor, so no option is left out for another one that is better by the predictor.
+        most_nodes: as `branch.NODES`.
+
+    Raises:
+        UsageError: as `search`, but that models cannot all be on the GPUs at once is no error: nothing is found.
+    """
+    tables = tables_of(demands, predictor, there)
+    bounds = limits(demands, tables, limits_s)
+    best, shares = _cheapest(
+        tables, goal(demands, tables).costs, there, limits=bounds, accept=accept, most_nodes=most_nodes
+    )
+    return Within(shares, best.exact)
+
+
+def least_gpus_within(
+    demands: Sequence[Demand], predictor: Predictor, there: Room, limits_s: Mapping[str, float]
+) -> int | None:
+    """With fewer of these GPUs `within` finds nothing (a bound from below); None: nor with all. Errors as `within`."""
+    tables = tables_of(demands, predictor, there)
+    return least_gpus(
+        tables,
+        goal(demands, tables).costs,
+        domains=there.domains,
+        slices_per_gpu=there.slices_per_gpu,
+        limits=limits(demands, tables, limits_s),
+    )
+
+
 def tables_of(
     demands: Sequence[Demand], predictor: Predictor, there: Room, *, rate_factor: float = 1.0
 ) -> list[Options]:
@@ -157,26 +219,45 @@ def tables_of(
 
 
 def _cheapest(
-    tables: Sequence[Options], costs: Sequence[Floats], there: Room, *, worst: bool = False, most_nodes: int
+    tables: Sequence[Options],
+    costs: Sequence[Floats],
+    there: Room,
+    *,
+    worst: bool = False,
+    limits: Sequence[Limit] = (),
+    accept: Callable[[tuple[Share, ...]], bool] | None = None,
+    most_nodes: int,
 ) -> tuple[Best, tuple[Share, ...] | None]:
-    """Without what is dominated, and the models that have the least to choose from first."""
-    kept, kept_costs = [], []
+    """Without what is dominated, and what was found as shares.
+
+    What is dominated stays so with limits: a model's terms of all workflows grow with the time of its calls, as its
+    part of the cost does. With `accept` nothing is known of that, and only what cannot be chosen is left out.
+    """
+    kept, kept_costs, where = [], [], []
     for table, cost in zip(tables, costs, strict=True):
-        left = without_dominated(table, cost, there.slices_per_gpu)
+        left = without_dominated(table, cost, there.slices_per_gpu) if accept is None else table.only(np.isfinite(cost))
         index = {share: at for at, share in enumerate(table.shares)}
         kept.append(left)
-        kept_costs.append(cost[np.array([index[share] for share in left.shares], dtype=np.int64)])
+        where.append(np.array([index[share] for share in left.shares], dtype=np.int64))
+        kept_costs.append(cost[where[-1]])
+
+    def shares_of(choice: tuple[int, ...]) -> tuple[Share, ...]:
+        return tuple(table.shares[at] for table, at in zip(kept, choice, strict=True))
+
     best = cheapest(
         kept,
         kept_costs,
         domains=there.domains,
         slices_per_gpu=there.slices_per_gpu,
         worst=worst,
+        limits=[
+            Limit(tuple(terms[at] for terms, at in zip(limit.terms, where, strict=True)), limit.most)
+            for limit in limits
+        ],
+        accept=None if accept is None else lambda choice: accept(shares_of(choice)),
         most_nodes=most_nodes,
     )
-    if best.choice is None:
-        return best, None
-    return best, tuple(table.shares[at] for table, at in zip(kept, best.choice, strict=True))
+    return best, None if best.choice is None else shares_of(best.choice)
 
 
 def no_room(demands: Sequence[Demand], tables: Sequence[Options], there: Room) -> str:
