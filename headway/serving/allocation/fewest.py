@@ -9,7 +9,7 @@ of least cost (`goal`).
        engines without neighbours.
     2. From there upward one k after the other. First plans that hold whoever the neighbours are (`search.within`).
     3. Where there is none, all plans that would hold without neighbours are placed and looked at, one by one, since a
-       GPU shared with idle neighbours may do. The first that holds is taken, which need not be the one of least cost.
+       GPU shared with idle neighbours may do. Here the least cost is that without neighbours.
 
 A plan for k GPUs can be had with k + 1, so bisection would find the same but for 3, where placement may put neighbours
 differently. The walk needs no such argument, and the bound is mostly 0 or 1 below the answer.
@@ -85,7 +85,7 @@ class Fewest:
         gpus: so many, counted in the order of the nodes.
         of: how many there are.
         missed: where all are not enough: as in `Tried`.
-        less: the best with one GPU less; None where there is none, or where all are not enough.
+        less: the best with one GPU less; None where one is enough, or all are not.
         exact: no fewer do, as far as the predictor and the placement know; False: a search below was cut short.
     """
 
@@ -130,15 +130,19 @@ def fewest(
     )
     of = sum(node.gpus for node in nodes)
     least = least_gpus_within(demands, looking.alone, looking.room(of), limits_s)
-    exact = True
+    unsure: list[int] = []
     for gpus in range(max(1, least), of + 1) if least is not None else ():
         plan, sure = looking.holding(gpus)
         if plan is not None:
-            less = looking.nearest(gpus - 1) if gpus > 1 else None
-            return Fewest(plan, gpus, of, (), less, exact)
-        exact = exact and sure
-    best = looking.best(of)
-    return Fewest(best, of, of, looking.missed(best), None, exact)
+            return looking.one_less(plan, gpus, of, unsure)
+        if not sure:
+            unsure.append(gpus)
+    last = looking.nearest(of)
+    if last.plan is None:
+        raise UsageError(last.why, hint="take fewer or smaller models, or more GPUs")
+    if last.holds:
+        return looking.one_less(last.plan, of, of, unsure)
+    return Fewest(last.plan, of, of, last.missed, None, not unsure)
 
 
 def first_gpus(nodes: Sequence[Node], gpus: int) -> tuple[Node, ...]:
@@ -202,6 +206,21 @@ class _Looking:
         )
         return (None if last.shares is None else self.placed(last.shares, there)), last.exact
 
+    def one_less(self, plan: Plan, gpus: int, of: int, unsure: Sequence[int]) -> Fewest:
+        """The answer, with what one GPU less does. Where that holds, because a search was cut short, it is better.
+
+        Args:
+            plan: holds.
+            gpus: on so many.
+            of: how many there are.
+            unsure: on how many a search was cut short.
+        """
+        less = self.nearest(gpus - 1) if gpus > 1 else None
+        while less is not None and less.plan is not None and less.holds:
+            plan, gpus = less.plan, less.gpus
+            less = self.nearest(gpus - 1) if gpus > 1 else None
+        return Fewest(plan, gpus, of, (), less, all(count >= gpus for count in unsure))
+
     def nearest(self, gpus: int) -> Tried:
         """The best that so many GPUs do."""
         try:
@@ -232,7 +251,9 @@ class _Looking:
         """By how much the limits must be multiplied so that this plan keeps them, before it is placed."""
         forecasts = self.predictor.forecast(self.demands, found.shares)
         carried = all(each.latency_s < float("inf") for each in forecasts)
-        worst = max((each.latency_s / self.limits_s.get(each.workflow, float("inf")) for each in forecasts), default=0.0)
+        worst = max(
+            (each.latency_s / self.limits_s.get(each.workflow, float("inf")) for each in forecasts), default=0.0
+        )
         return worst if carried else float("inf")
 
     def placed(self, shares: Sequence[Share], there: Room) -> Plan:

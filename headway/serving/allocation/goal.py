@@ -12,8 +12,8 @@
    the rates.
 
 Where workflows have limits on their latency (`fewest`), only plans count that carry the demands and keep all limits; of
-these the best has the least cost of 1. Limits are not part of the cost: a plan just within all of them is as good as any
-other that costs as much.
+these the best has the least cost of 1. Limits are not part of the cost: a plan just within all of them is as good as
+any other that costs as much.
 """
 
 from __future__ import annotations
