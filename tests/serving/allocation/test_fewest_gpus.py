@@ -205,7 +205,7 @@ def test_a_plan_may_keep_both_limits_where_the_fastest_one_breaks_one() -> None:
 
 def test_idle_neighbours_may_do_where_busy_ones_would_not() -> None:
     # Beside a busy half 1.1 s; beside one that is busy in 1 % of the time, hardly more than 1 s.
-    curves = {(1, 1): flat(1.0, 9.0)}
+    curves = {(1, 1): flat(1.0, 9.0), (1, 2): flat(1.0, 9.0)}
     known = Predictor({name: profile(name, curves) for name in "ab"}, interference=Interference(0.2), slices_per_gpu=2)
     asked = (demand("a", {"a": 1.0}, 0.01), demand("b", {"b": 1.0}, 0.01))
     for limit_s, gpus in ((1.1, 1), (1.05, 1), (1.0005, 2)):
