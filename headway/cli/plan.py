@@ -13,8 +13,10 @@ from headway.cli.called import read_all_calls, read_text
 from headway.cli.plan_deploy import apply, compose, gateway, manifests
 from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
 from headway.cli.plan_watch import watch
+from headway.cli.plan_within import enough_words, limits_of
 from headway.cli.plan_words import carries, print_plan
 from headway.errors import UsageError
+from headway.serving.allocation.fewest import fewest
 from headway.serving.allocation.files import (
     read_aggregates,
     read_nodes,
@@ -66,12 +68,21 @@ def make(
         float, typer.Option(help="Slowdown by a busy neighbour that has a whole GPU's worth; 0 for MIG.")
     ] = PER_NEIGHBOUR,
     most: Annotated[int, typer.Option(help="Rejected neighbours to print; all are in the file.")] = 8,
+    within: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TIME",
+            help="Mean latency that a workflow may have: take the fewest GPUs that keep it; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Find the shares with which workflows are served at their rates, soonest; place them; and say why.
 
-    Exit code 1: the plan is written, and does not carry all rates.
+    With --within: on the fewest GPUs that will do. Exit code 1: the plan is written, and does not carry all rates, or
+    does not keep all limits.
     """
     rates = _figures(rate, "--rate")
+    limits_s = limits_of(within or [], rates)
     if bool(calls) == (workflows is not None):
         raise UsageError("say what the workflows are like: by --calls, or by --workflows")
     if calls:
@@ -96,16 +107,22 @@ def make(
     if not domains:
         raise UsageError("has no GPUs", where=str(nodes))
     check_profiles(known, there, demands, profiles=profiles, nodes=nodes)
-    found = search(
-        demands, predictor, gpus=sum(domains), slices_per_gpu=slices, domain_gpus=domains, gpu_bytes=gpu_bytes(there)
-    )
-    placed = place(found, there)
-    placed = replace(placed, forecasts=predictor.forecast(demands, placed.shares, placed.instances))
+    memory_bytes, missed = gpu_bytes(there), False
+    if limits_s:
+        few = fewest(demands, predictor, there, limits_s, slices_per_gpu=slices, gpu_bytes=memory_bytes)
+        placed, missed = few.plan, bool(few.missed)
+        print(f"{enough_words(few)}\n")
+    else:
+        found = search(
+            demands, predictor, gpus=sum(domains), slices_per_gpu=slices, domain_gpus=domains, gpu_bytes=memory_bytes
+        )
+        placed = place(found, there)
+        placed = replace(placed, forecasts=predictor.forecast(demands, placed.shares, placed.instances))
     write_plan(output, placed)
     write_aggregates(workflows_of(output), [demand.aggregate for demand in demands])
     print_plan(placed, there, most_rejected=most)
     print(f"wrote {output} and {workflows_of(output)}")
-    if not carries(placed):
+    if missed or not carries(placed):
         raise typer.Exit(1)
 
 

@@ -12,7 +12,7 @@ of least cost (`goal`).
        GPU shared with idle neighbours may do. Here the least cost is that without neighbours.
 
 A plan for k GPUs can be had with k + 1, so bisection would find the same but for 3, where placement may put neighbours
-differently. The walk needs no such argument, and the bound is mostly 0 or 1 below the answer.
+differently. The walk needs no such argument, and the bound is mostly 0 to 2 below the answer.
 
 Cost: one search for each k above the bound, and one for the bound; step 3 places up to MOST_PLACED plans for each k
 where 2 finds none.
