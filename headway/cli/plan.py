@@ -12,6 +12,7 @@ import typer
 from headway.cli.called import read_all_calls, read_text
 from headway.cli.plan_deploy import apply, compose, gateway, manifests
 from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
+from headway.cli.plan_simulate import simulate
 from headway.cli.plan_watch import watch
 from headway.cli.plan_within import enough_words, limits_of
 from headway.cli.plan_words import carries, print_plan
@@ -43,6 +44,7 @@ app.command("compose")(compose)
 app.command("gateway")(gateway)
 app.command("apply")(apply)
 app.command("watch")(watch)
+app.command("simulate")(simulate)
 
 
 @app.command("make")

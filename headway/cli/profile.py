@@ -12,6 +12,7 @@ import typer
 from yarl import URL
 
 from headway.cli.called import read_all_calls, read_text
+from headway.cli.plan_profiles import engine_models
 from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import parse_time
 from headway.errors import UsageError
@@ -144,12 +145,7 @@ def _from_engine_model(
         raise UsageError(f"{source!r} is none of {', '.join(SOURCES)}", where="--from")
     if not device:
         raise UsageError("is needed", where="--device", hint=f"known: {', '.join(hardware.DEVICES)}")
-    known = {}
-    for text in names:
-        name, equals, known_as = text.partition("=")
-        if not equals or name not in models:
-            raise UsageError(f"{text!r} names none of {', '.join(models)}", where="--engine-model", hint="NAME=MODEL")
-        known[name] = known_as
+    known = engine_models(names, models)
     shapes = all_shapes(slices, domain_gpus)
     return [
         cached_profile(cache, name, device, calls, shapes, slices, engine_model=known.get(name, "")) for name in models

@@ -23,6 +23,7 @@ from headway.serving.allocation.replay import Replay
 from headway.serving.allocation.types import Curve, ModelProfile, Shape
 from headway.serving.engine import hardware
 from headway.serving.engine.types import EngineProfile
+from headway.serving.workflows.blocks import block_size
 from headway.serving.workflows.calls import Call
 
 LOADS = (0.05, 0.4, 0.7, 0.88, 0.96)
@@ -72,7 +73,7 @@ def engine_profile(
         raise UsageError(f"no call to {model_name} was recorded", hint=f"models in the calls: {known}")
     longest = max(call.input_tokens + call.output_tokens for call in mine)
     name = engine_model or model_name
-    block_tokens = _block_tokens(mine)
+    block_tokens = block_size(mine)
     engines = fitting(
         device, name, shapes, slices_per_gpu, cache_tokens=LEAST_CALLS * longest, block_tokens=block_tokens
     )
@@ -131,11 +132,3 @@ def _curve(replay: Replay, engine: EngineProfile, spread: int) -> Curve:
         p99_s=tuple(float(np.quantile(point, 0.99)) for point in points),
         saturation=saturation,
     )
-
-
-def _block_tokens(calls: Sequence[Call]) -> int:
-    """Of the calls' blocks; vLLM's 16 where none were recorded."""
-    sizes = sorted({call.block_tokens for call in calls if call.blocks})
-    if len(sizes) > 1:
-        raise UsageError(f"calls to {calls[0].model} have blocks of {sizes[0]} and of {sizes[1]} tokens")
-    return sizes[0] if sizes else 16

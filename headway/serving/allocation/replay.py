@@ -2,8 +2,9 @@
 
 - What a run asked for at one instant comes again as one burst; calls that came alone come alone. Bursts come as a
   Poisson process, at such a rate that calls come at the rate that is asked for.
-- Lengths and prompts are the recorded ones. OPEN_RUNS runs are under way at any time, each in its own order, so that a
-  prompt finds in the cache what its run put there. The first ones begin in their middle, long runs more often than
+- Lengths and prompts are the recorded ones; embeddings and the like, which have no answer, get one of one token.
+- OPEN_RUNS runs are under way at any time, each in its own order, so that a prompt finds in the cache what its run put
+  there. The first ones begin in their middle, long runs more often than
   short ones, as one meets them at any moment: so neither beginnings nor ends are measured too often.
 - A run that comes again shares with other runs the blocks that it shared before, and has new ones for the rest.
 - The same seed gives the same bursts, and the same gaps but for their scale: engines and rates differ, luck does not.
@@ -12,7 +13,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from statistics import fmean
@@ -21,6 +22,7 @@ from headway.errors import HeadwayError
 from headway.serving.engine.core import EngineCore
 from headway.serving.engine.types import EngineProfile, Job
 from headway.serving.prefix import mix
+from headway.serving.workflows.blocks import Copies, check_lengths
 from headway.serving.workflows.calls import Call
 
 OPEN_RUNS = 12
@@ -45,12 +47,13 @@ class Replay:
     """
 
     def __init__(self, calls: Sequence[Call], *, seed: int) -> None:
+        check_lengths(calls)
         together_s = TOGETHER * fmean(call.end_s - call.start_s for call in calls)
         runs = defaultdict(list)
         for call in sorted(calls, key=lambda call: (call.start_s, call.id)):
             runs[call.workflow, call.run].append(call)
         self._runs = [_bursts(run, together_s) for run in runs.values()]
-        self._shared = _shared_blocks(runs.values())
+        self._copies = Copies(runs.values(), seed=seed)
         self._seed = seed
         self._made: dict[int, list[Burst]] = {}
         self._more: dict[int, Iterator[Burst]] = {}
@@ -116,15 +119,10 @@ class Replay:
             mine = burst[choose.randrange(spread) :: spread]
             if mine:
                 yield tuple(
-                    Job(str(sent + index), call.input_tokens, call.output_tokens, self._renamed(call.blocks, named))
-                    for index, call in enumerate(mine)
+                    Job(str(number), it.input_tokens, max(1, it.output_tokens), self._copies.renamed(it.blocks, named))
+                    for number, it in enumerate(mine, start=sent)
                 )
                 sent += len(mine)
-
-    def _renamed(self, blocks: Sequence[int], copy: int) -> tuple[int, ...]:
-        """Blocks that no other run has get names that no other copy of the run has, nor a replay of another seed."""
-        salt = mix(mix(self._seed) ^ copy)
-        return tuple(block if block in self._shared else block ^ salt for block in blocks)
 
 
 def run(engine: EngineProfile, arrivals: Sequence[tuple[float, Job]]) -> dict[str, float]:
@@ -172,9 +170,3 @@ def _bursts(calls: Sequence[Call], together_s: float) -> list[list[Call]]:
         else:
             bursts.append([call])
     return bursts
-
-
-def _shared_blocks(runs: Iterable[Sequence[Call]]) -> frozenset[int]:
-    """Blocks that prompts of several runs have."""
-    of_runs = Counter(block for run in runs for block in {block for call in run for block in call.blocks})
-    return frozenset(block for block, number in of_runs.items() if number > 1)

@@ -28,6 +28,7 @@ from headway.serving.loadgen.client import Limits
 from headway.serving.loadgen.row import DONE, Row
 from headway.serving.loadgen.run import run
 from headway.serving.prefix import mix
+from headway.serving.workflows.blocks import block_size
 from headway.serving.workflows.calls import Call
 from headway.serving.workload.arrival import Arrival
 
@@ -91,8 +92,7 @@ async def live_curve(
     calls: Sequence[Call], url: URL, sweep: Sweep, *, ask: Ask, told: Callable[[str], None] = lambda line: None
 ) -> Curve:
     """The curve of one engine; see `live_profile`."""
-    sizes = {call.block_tokens for call in calls if call.blocks} or {16}
-    measuring = _Measuring(url, sweep, ask, max(sizes))
+    measuring = _Measuring(url, sweep, ask, block_size(calls))
     more = []
     for _, job in Replay(calls, seed=0).arrivals(WARMING_CALLS, 1.0, spread=sweep.spread)[:WARMING_CALLS]:
         more += [row.asked_tokens - row.input_tokens for row in await measuring.rows([(0.0, job)], seed=0)]

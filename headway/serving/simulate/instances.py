@@ -75,14 +75,32 @@ def placed(
     *,
     devices: Mapping[str, str],
     slices_per_gpu: int,
-    block_tokens: int = BLOCK_TOKENS,
+    block_tokens: Mapping[str, int] | None = None,
+    engine_models: Mapping[str, str] | None = None,
 ) -> list[Running]:
-    """Placed instances, in the order of the plan; `devices` says by node what kind its GPUs are."""
+    """Placed instances, in the order of the plan.
+
+    Args:
+        instances: of the plan.
+        devices: by node, what kind its GPUs are.
+        slices_per_gpu: parts of a GPU that shapes count in.
+        block_tokens: tokens in a block of each model's prompts, where not BLOCK_TOKENS.
+        engine_models: what `hardware.MODELS` knows a model as, where not by its own name.
+
+    Raises UsageError where a model does not fit.
+    """
+    sizes, names = block_tokens or {}, engine_models or {}
     return [
         Running(
             f"{it.model}-{it.number}",
             it.model,
-            engine(devices[it.node], it.model, it.shape, slices_per_gpu, block_tokens=block_tokens),
+            engine(
+                devices[it.node],
+                names.get(it.model, it.model),
+                it.shape,
+                slices_per_gpu,
+                block_tokens=sizes.get(it.model, BLOCK_TOKENS),
+            ),
             tuple((it.node, gpu) for gpu in it.gpus),
             it.shape.slices / slices_per_gpu,
         )
@@ -103,7 +121,7 @@ class Instances:
     Args:
         loop: the clock.
         ended: told of each job's end.
-        running: the instances; all of one size of blocks.
+        running: the instances; those of one model have blocks of one size.
         policy: of all routers: "least-requests", "prefix-and-load", or another name of `policies`.
         interference: how neighbours slow each other; None: not at all.
         seed: of the routers' choices among equals.
@@ -119,10 +137,13 @@ class Instances:
         interference: Interference | None = None,
         seed: int = 0,
     ) -> None:
-        sizes = {it.profile.block_tokens for it in running}
-        if len(sizes) != 1 or len({it.name for it in running}) < len(running):
-            raise UsageError("instances need names, each another, and blocks of one size", where="instances")
-        self.block_tokens = sizes.pop()
+        self._block_tokens = {it.model: it.profile.block_tokens for it in running}
+        unlike = [it for it in running if it.profile.block_tokens != self._block_tokens[it.model]]
+        if not running or unlike or len({it.name for it in running}) < len(running):
+            raise UsageError(
+                "instances need names, each another, and those of a model blocks of one size", where="instances"
+            )
+        self.block_tokens = max(self._block_tokens.values())
         self._loop = loop
         self._ended = ended
         self._blind = known_as(policy) in BLIND
@@ -146,7 +167,7 @@ class Instances:
         router = self._routers.get(model)
         if router is None:
             raise UsageError(f"no instance serves {model}", hint=f"served: {', '.join(self._routers)}")
-        request = Request(job.id, model, job.input_tokens, () if self._blind else job.blocks, self.block_tokens)
+        request = Request(job.id, model, job.input_tokens, () if self._blind else job.blocks, self._block_tokens[model])
         choice = router.route(request, self._loop.now_s)
         self._engines[choice.replica].submit(job)
         self._near.look(choice.replica)

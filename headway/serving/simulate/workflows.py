@@ -30,6 +30,7 @@ class Servers(Protocol):
     """Everything that answers calls."""
 
     block_tokens: int
+    """In a block of the prompts of programs that make them (`Context`); where models differ, the largest (count)."""
 
     def submit(self, model: str, job: Job) -> None:
         """A call is there; `Ended` is told when it has its last token. UsageError where nobody could run it."""
