@@ -22,9 +22,11 @@ class WorkflowSummary:
         mean_s, p50_s, p99_s: latency, seconds; NaN where none ended. Of those done only.
         piled_up: by how much the runs in flight grew from the first half of the counted arrivals to the second, as a
             share of the arrivals in between (1): near 0 where the engines keep up, above 0 where they do not.
-        noise: by how much chance alone may make `piled_up` differ from 0, three standard deviations (1): runs in flight
-            are taken as Poisson, N in the mean, and as independent after a latency, n times in half the time; hence
-            3 sqrt(2 N / n) over half the arrivals. It is large where little more time than a latency was counted.
+        noise: by how much chance alone may make `piled_up` differ from 0, three standard deviations (1). Runs in flight
+            are taken as in M/G/infinity: N in the mean and in variance, correlated over (1 + cv^2) / 2 latencies of
+            variation cv. With n latencies in half the time the difference of two halves has the variance
+            2 N (1 + cv^2) / n; hence 3 times its root over half the arrivals. It is large where little more time than a
+            latency was counted.
         stable: `piled_up` is at most `PILING_UP`, or `noise` where that is more, and nothing was stopped. A slow growth
             that hides in the noise shows in the latency instead.
     """
@@ -60,7 +62,8 @@ def summarise(simulated: Simulated, workflow: str) -> WorkflowSummary:
     half = len(counted) // 2
     piled_up = float((in_flight[half:].mean() - in_flight[:half].mean()) / half)
     times = max(1.0, span_s / 2 / mean_s)
-    noise = 3 * float(np.sqrt(2 * in_flight.mean() / times)) / half
+    spread = 1 + (float(np.std(latencies_s)) / mean_s) ** 2
+    noise = 3 * float(np.sqrt(2 * in_flight.mean() * spread / times)) / half
     return WorkflowSummary(
         runs=len(counted),
         done=len(latencies_s),
