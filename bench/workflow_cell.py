@@ -10,21 +10,27 @@ from pydantic import JsonValue
 
 from bench.workflow_known import WORKLOADS, Json, Known, number, whole_number
 from bench.workflow_methods import METHODS, Chosen
-from headway.serving.allocation.replay import throughput
 from headway.serving.simulate.peak import highest_rate
 from headway.serving.simulate.steady import Coming, Length, most_in_flight, steady
 from headway.serving.simulate.workflow_summary import WorkflowSummary, summarise
 from headway.serving.simulate.workflows import Traffic, run_workflows
-from headway.serving.workflows.programs.form import All, Context, Program, Workflow
+from headway.serving.workflows.programs.form import All, Context, Program, Sleep, Workflow
 from headway.serving.workflows.programs.named import named
 
 SPAN = 10.0
 """Runs are counted for so many latencies of a lonely run (1)."""
 FEWEST_RUNS, MOST_RUNS = 120, 3000
 """Counted runs of a workflow at one rate, whatever the span says; the latter wins (count)."""
-CROWD, TURNS = 2.0, 4
-"""Throughput is measured with so many times as many runs under way as predicted throughput and lonely latency make (1),
-each followed by another one until so many have come in turn (count)."""
+CROWDS = (2.0, 1.5)
+"""Runs under way while throughput is measured: so many times as many as predicted throughput and lonely latency make,
+and so many times as many as fill the limiting model's batches (1)."""
+TURNS = 2
+"""For how long such a crowd is under way before calls are counted, and again while they are: in runs of a lane (count).
+"""
+MOST_RUNNING = 256
+"""Of the engines' batches: the engine model's default (count)."""
+WITH_FULL = ("plan", "each alone", "equal", "by hand")
+"""Methods whose throughput is measured."""
 WITHIN = 0.05
 """How exactly a peak is found (1)."""
 FIRST, STEP = 0.5, 1.4
@@ -92,37 +98,52 @@ def _alone_s(known: Known, traffic: Traffic) -> float:
 
 
 class Crowd:
-    """A run that is many: `lanes` side by side, in each TURNS runs of a program one after the other."""
+    """A run that is many: `lanes` side by side, in each one run of a program after the other, for so long."""
 
-    def __init__(self, program: Workflow, lanes: int, seed: int) -> None:
+    def __init__(self, program: Workflow, lanes: int, seconds: float, seed: int) -> None:
         self._program = program
         self._lanes = lanes
+        self._seconds = seconds
         self._seed = seed
+        self._over = False
+        self._runs = 0
 
     def __call__(self, context: Context) -> Program:
         """All of them."""
-        yield All([self._lane(lane, context.block_tokens) for lane in range(self._lanes)])
+        yield All([self._watch(), *(self._lane(context.block_tokens) for _ in range(self._lanes))])
 
-    def _lane(self, lane: int, block_tokens: int) -> Program:
-        for turn in range(TURNS):
-            run = lane * TURNS + turn
-            yield from self._program(Context(seed=self._seed, run=run, block_tokens=block_tokens))
+    def _watch(self) -> Program:
+        yield Sleep(self._seconds)
+        self._over = True
+
+    def _lane(self, block_tokens: int) -> Program:
+        while not self._over:
+            self._runs += 1
+            yield from self._program(Context(seed=self._seed, run=self._runs, block_tokens=block_tokens))
 
 
-def full(known: Known, chosen: Chosen, seed: int) -> float | None:
-    """Runs per second while there are always many under way: by the calls to the model that is said to limit them.
+def full(known: Known, chosen: Chosen, seed: int) -> dict[str, JsonValue]:
+    """Runs per second while there are always many under way, by how many these are: two numbers of them.
 
-    None where no plan was made, or there are several workflows: which of them gets how much is then anybody's choice.
+    An engine's throughput grows with its batch, until caches are too small for so many runs. Empty where no plan was
+    made, or there are several workflows: which of them gets how much is then anybody's choice.
     """
-    if len(chosen.forecasts) != 1:
-        return None
+    if len(chosen.forecasts) != 1 or chosen.plan is None:
+        return {}
     (said,) = chosen.forecasts
     (of,) = known.aggregates
-    lanes = math.ceil(CROWD * said.throughput * of.latency_s)
-    crowd = Traffic(of.workflow, Crowd(named(of.workflow), lanes, seed), 1.0, 0, 1)
-    calls = run_workflows(chosen.serve, [crowd], seed=seed, order=chosen.order).calls
-    per_run = next(use.calls for use in of.uses if use.model == said.bottleneck)
-    return throughput(call.end_s for call in calls if call.model == said.bottleneck) / per_run
+    use = next(use for use in of.uses if use.model == said.bottleneck)
+    engines = sum(share.replicas for share in chosen.plan.shares if share.model == said.bottleneck)
+    enough, filling = said.throughput * of.latency_s, MOST_RUNNING * engines / use.concurrency
+    found: dict[str, JsonValue] = {}
+    for lanes in {math.ceil(CROWDS[0] * enough), math.ceil(CROWDS[1] * max(enough, filling))}:
+        turn_s = TURNS * lanes / said.throughput
+        crowd = Traffic(of.workflow, Crowd(named(of.workflow), lanes, 2 * turn_s, seed), 1.0, 0, 1, cool_down=0)
+        simulated = run_workflows(chosen.serve, [crowd], seed=seed, order=chosen.order)
+        begin_s = simulated.rows[0].arrived_s + turn_s
+        calls = sum(call.model == use.model and 0 <= call.end_s - begin_s < turn_s for call in simulated.calls)
+        found[str(lanes)] = calls / turn_s / use.calls
+    return found
 
 
 def find_peak(work: Json) -> Json:
@@ -130,7 +151,7 @@ def find_peak(work: Json) -> Json:
 
     Within it: the mean latency of every workflow is at most limit times that of the same runs alone. Work is in GPUs'
     worth (`Known.demands`). All rates that were tried are points of the answer, and some low ones; and the throughput
-    of the plan at the first of them, as predicted and as measured with a crowd.
+    of the plan at the first peak, as predicted and as measured with crowds.
     """
     known, method, gpus = Known.of(work), str(work["method"]), whole_number(work["gpus"])
     limits = work["limits"]
@@ -158,12 +179,14 @@ def find_peak(work: Json) -> Json:
         peaks.append({"limit": within, "scale": peak, "rates": _rates(known, peak)})
     for low in LOW:
         point(low * gpus)
-    chosen = METHODS[method](known, known.demands(FIRST * gpus), gpus)
+    first = peaks[0]
+    assert isinstance(first, dict)
+    chosen = METHODS[method](known, known.demands(number(first["scale"]) or FIRST * gpus), gpus)
     return {
         "peaks": peaks,
         "points": [points[scale] for scale in sorted(points)],
         "said_full": _finite(chosen.forecasts[0].throughput) if len(chosen.forecasts) == 1 else None,
-        "full": full(known, chosen, whole_number(work["seed"])),
+        "full": full(known, chosen, whole_number(work["seed"])) if method in WITH_FULL else {},
     }
 
 
