@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from bench.workflow_known import WORKLOADS, Json, Known, number, whole_number
-from bench.workflow_methods import METHODS, Chosen
+from bench.workflow_methods import METHODS, Chosen, words
 from headway.serving.simulate.peak import highest_rate
 from headway.serving.simulate.steady import Coming, Length, most_in_flight, steady
 from headway.serving.simulate.workflow_summary import WorkflowSummary, summarise
@@ -222,12 +222,7 @@ def _shown(chosen: Chosen, seen: Mapping[str, Seen]) -> dict[str, JsonValue]:
             "rate": None if said is None else said.rate,
         }
     if chosen.plan is not None:
-        parts = chosen.plan.slices_per_gpu
-        shown["plan"] = ", ".join(
-            f"{it.model} {it.replicas} x "
-            + (f"{it.shape.slices}/{parts}" if it.shape.slices < parts else f"{it.shape.tensor_parallel}")
-            for it in chosen.plan.shares
-        )
+        shown["plan"] = words(chosen.plan.shares, chosen.plan.slices_per_gpu)
     return shown
 
 

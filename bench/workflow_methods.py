@@ -17,7 +17,7 @@ from headway.serving.allocation.predict import Predictor
 from headway.serving.allocation.scepsy import explore_scepsy
 from headway.serving.allocation.search import Found, Room, explore, room
 from headway.serving.allocation.topology_types import Node
-from headway.serving.allocation.types import Demand, Forecast, Plan, Shape
+from headway.serving.allocation.types import Demand, Forecast, Plan, Shape, Share
 from headway.serving.simulate.instances import instances, placed
 from headway.serving.simulate.workflows import Order, Serve
 
@@ -37,6 +37,15 @@ class Chosen:
 
 Method = Callable[[Known, Sequence[Demand], int], Chosen]
 Explored = Callable[[Sequence[Demand], Predictor, Room], Found]
+
+
+def words(shares: Sequence[Share], slices: int) -> str:
+    """As `2 x 3/4` and `1 x 2`: so many instances, on which part of a GPU or on how many."""
+    return ", ".join(
+        f"{it.model} {it.replicas} x "
+        + (f"{it.shape.slices}/{slices}" if it.shape.slices < slices else f"{it.shape.tensor_parallel}")
+        for it in shares
+    )
 
 
 def nodes(gpus: int) -> list[Node]:

@@ -45,6 +45,22 @@ Function = Callable[[Json], Json]
 Run = Callable[[str, list[Cell], Function], list[Row]]
 
 
+def rows_in(folder: Path, workers: int) -> Run:
+    """Runs cells and keeps their rows in parts of `folder`. HeadwayError where any failed."""
+    console = Console(stderr=True)
+
+    def run(part: str, cells: list[Cell], function: Function) -> list[Row]:
+        rows = run_cells(cells, function, workers=workers, out=folder / part, progress=Shown(console))
+        failed = [row for row in rows if row.error]
+        if failed:
+            raise HeadwayError(
+                f"{len(failed)} cells failed, the first: {dict(failed[0].parameters)}: {failed[0].error}"
+            )
+        return rows
+
+    return run
+
+
 def known_cells(run: Run, workloads: Sequence[str], *, slices: int, runs: int, seed: int) -> dict[str, Json]:
     """Traces and profiles every workload: what `Known.of` reads, by workload."""
     traced = run(
@@ -278,17 +294,7 @@ def main() -> None:
     wanted = asked.methods.split(",") if asked.methods else (QUICK_METHODS if quick else tuple(METHODS))
     methods = [method for method in METHODS if method in wanted or method in ("plan", BASE, "equal", "by hand")]
     limits = [float(it) for it in asked.limits.split(",")]
-    console = Console(stderr=True)
-
-    def run(part: str, cells: list[Cell], function: Function) -> list[Row]:
-        rows = run_cells(cells, function, workers=asked.workers, out=asked.out / part, progress=Shown(console))
-        failed = [row for row in rows if row.error]
-        if failed:
-            raise HeadwayError(
-                f"{len(failed)} cells failed, the first: {dict(failed[0].parameters)}: {failed[0].error}"
-            )
-        return rows
-
+    run = rows_in(asked.out, asked.workers)
     known = known_cells(
         run,
         workloads,
