@@ -1,8 +1,8 @@
-"""Recorded calls from the files that a command line names."""
+"""The files that a command line names: recorded calls, and what must not be written over."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headway.errors import UsageError
@@ -30,3 +30,24 @@ def read_text(path: Path) -> str:
         raise UsageError(f"cannot read it: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
         raise UsageError("is not text", where=str(path)) from None
+
+
+def spare_inputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
+    """UsageError where a file that is to be written is one that is read, by whatever name, or is to be written twice."""
+    read = [path for path in inputs if path is not None]
+    written: list[Path] = []
+    for path in outputs:
+        if path is None:
+            continue
+        if any(_same(path, other) for other in read):
+            raise UsageError("is read here and would be written over", where=str(path), hint="write to another file")
+        if any(_same(path, other) for other in written):
+            raise UsageError("would be written twice", where=str(path), hint="give each output its own file")
+        written.append(path)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether both are one file; what is no file (a terminal, /dev/null) may be both."""
+    if one.exists() and other.exists():
+        return one.is_file() and one.samefile(other)
+    return one.resolve() == other.resolve()
