@@ -106,16 +106,32 @@ def run_one(work: Json) -> Json:
     }
 
 
+def shares_of(method: str, known: Known, gpus: int, load: float) -> tuple[Share, ...]:
+    """What a method gives to whom."""
+    plan = METHODS[method](known, known.demands(load * gpus), gpus).plan
+    assert plan is not None
+    return plan.shares
+
+
+def named_by(shares: Sequence[Share], known: Known) -> str:
+    """The same shares have the same name, in whatever order."""
+    return words(sorted(shares, key=lambda it: it.model), known.slices)
+
+
 def cells_of(facts: Json, gpus: int, load: float, seed: int) -> list[Cell]:
-    """A cell for each plan."""
+    """A cell for each plan, those of the methods that are compared among them."""
     known = Known.of(facts)
+    plans = {named_by(shares, known): shares for shares in every_plan(known, gpus)}
+    for method in COMPARED:  # which may leave something unused
+        shares = shares_of(method, known, gpus, load)
+        plans.setdefault(named_by(shares, known), shares)
     cells = []
-    for shares in every_plan(known, gpus):
+    for name, shares in plans.items():
         shown: dict[str, JsonValue] = {
             "workload": known.workload,
             "gpus": gpus,
             "load": load,
-            "plan": words(shares, known.slices),
+            "plan": name,
             "seed": seed,
         }
         listed: list[JsonValue] = [[it.model, it.shape.tensor_parallel, it.shape.slices, it.replicas] for it in shares]
@@ -133,7 +149,7 @@ class Judged:
 
 
 def judged(rows: Sequence[Row], plan: str) -> Judged | None:
-    """None where it is none of those that were run, or does not keep up."""
+    """None where it does not keep up."""
     means_s = {str(row.parameters["plan"]): number(row.values["mean_s"]) for row in rows if row.values["mean_s"]}
     if plan not in means_s:
         return None
@@ -163,13 +179,10 @@ def main() -> None:
 
 def line(known: Known, rows: Sequence[Row], gpus: int, load: float) -> str:
     """A line of the table: each method's latency over the best, and its place."""
-    demands = known.demands(load * gpus)
     shown = []
     for method in COMPARED:
-        plan = METHODS[method](known, demands, gpus).plan
-        assert plan is not None
-        found = judged(rows, words(plan.shares, known.slices))
-        shown.append("not among them" if found is None else f"{found.over_best:.3f} ({found.place}.)")
+        found = judged(rows, named_by(shares_of(method, known, gpus, load), known))
+        shown.append("-" if found is None else f"{found.over_best:.3f} ({found.place})")
     whole = [row.values for row in rows if row.values["mean_s"] is not None]
     both = [it for it in whole if it["said_s"] is not None]
     tau = scipy.stats.kendalltau([number(it["said_s"]) for it in both], [number(it["mean_s"]) for it in both]).statistic
