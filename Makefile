@@ -13,7 +13,7 @@ help:
 	@echo "make check   format, lint, types, import rules"
 	@echo "make bench   the tables of docs/results.md but the detector's, into $(OUT)/bench; about 2 hours (root)"
 	@echo "make bench-sim  the simulator's tables, into $(OUT)/bench; about half an hour"
-	@echo "make bench-serving  the gateway's tables and those of workflows, into $(OUT)/bench; about 2 hours"
+	@echo "make bench-serving  the gateway's tables and those of workflows, into $(OUT)/bench; about 4 hours"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make clean   remove what was made, except .venv"
 
@@ -88,6 +88,8 @@ bench-serving: $(STAMP)
 	$(BIN)/python -m bench.gateway_faults --out $(OUT)/bench/gateway-faults.json
 	$(BIN)/python -m bench.workflow_shares
 	$(BIN)/python -m bench.allocation_search --out $(OUT)/bench/allocation.json
+	$(BIN)/python -m bench.workflow_study --out $(OUT)/bench/workflows
+	$(BIN)/python -m bench.workflow_oracle --out $(OUT)/bench/oracle
 
 clean:
 	rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
