@@ -1,4 +1,4 @@
-"""Curves over a logarithmic axis, side by side, as one SVG file. Pure."""
+"""Curves side by side, as one SVG file. Pure."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Plot:
     Attributes:
         axis: what is along the bottom. unit: of the values.
         linear: values from 0 up, where they differ little; else logarithmic.
+        even: the axis along the bottom from 0 up; else logarithmic, with a tick at each point.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Plot:
     unit: str
     curves: tuple[Curve, ...]
     linear: bool = False
+    even: bool = False
 
 
 def draw_plots(plots: Sequence[Plot], *, label: str) -> str:
@@ -57,7 +59,7 @@ def _plot(svg: Svg, plot: Plot, left: float, right: float) -> None:
     xs = sorted({x for curve in plot.curves for x, _ in curve.points})
     values = [value for curve in plot.curves for _, value in curve.points]
     up, grid = _linear(max(values)) if plot.linear else _logarithmic(min(values), max(values))
-    across = Scale(math.log(xs[0]), math.log(xs[-1]), left + 16, right - 16)
+    across, marks = _even(xs[-1], left, right) if plot.even else _by_points(xs, left + 16, right - 16)
     svg.text(left, 20, plot.title, class_="head")
     svg.text(left - 44, TOP - 12, plot.unit, class_="small")
     for value in grid:
@@ -65,18 +67,18 @@ def _plot(svg: Svg, plot: Plot, left: float, right: float) -> None:
         svg.line(left, y, right, y, class_="grid")
         svg.text(left - 7, y + 4, f"{value:,g}", class_="small", text_anchor="end")
     svg.line(left, BOTTOM, right, BOTTOM, class_="axis")
-    for x in xs:
-        at = across(math.log(x))
+    for x in marks:
+        at = across(x)
         svg.line(at, BOTTOM, at, BOTTOM + 4, class_="axis")
         svg.text(at, BOTTOM + 18, f"{x:,g}", class_="small", text_anchor="middle")
     svg.text(right, BOTTOM + 38, plot.axis, class_="small", text_anchor="end")
     for colour, curve in reversed(list(enumerate(plot.curves))):
-        places = [(across(math.log(x)), up(value)) for x, value in curve.points]
+        places = [(across(x), up(value)) for x, value in curve.points]
         for (x1, y1), (x2, y2) in pairwise(places):
             svg.line(x1, y1, x2, y2, class_=f"series {colour_class(colour)}")
         for (x, value), (at, y) in zip(curve.points, places, strict=True):
             with svg.inside("g"):
-                svg.add("title", f"{curve.label}, {x:,g} {plot.axis}: {value:.3g} {plot.unit}")
+                svg.add("title", f"{curve.label}, {x:,.4g} {plot.axis}: {value:.3g} {plot.unit}")
                 draw_marker(svg, colour, at, y)
 
 
@@ -87,6 +89,18 @@ def _legend(svg: Svg, labels: Sequence[str]) -> None:
         draw_marker(svg, colour, x + 11, y)
         svg.text(x + 28, y + 4, label, class_="small")
         x += 50 + text_width(label, FONT)
+
+
+def _even(most: float, left: float, right: float) -> tuple[Callable[[float], float], list[float]]:
+    """Where points go along the bottom, and where its ticks are."""
+    scale = Scale(0.0, most * 1.04, left, right)
+    return scale, ticks(0.0, scale.high, about=6)
+
+
+def _by_points(xs: Sequence[float], left: float, right: float) -> tuple[Callable[[float], float], list[float]]:
+    """As `_even`, on a logarithmic scale."""
+    scale = Scale(math.log(xs[0]), math.log(xs[-1]), left, right)
+    return lambda x: scale(math.log(x)), list(xs)
 
 
 def _linear(most: float) -> tuple[Callable[[float], float], list[float]]:

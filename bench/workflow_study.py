@@ -22,6 +22,7 @@ from bench.grid_script import as_script
 from bench.workflow_cell import SPAN, find_peak
 from bench.workflow_known import WORKLOADS, models_of, prepare, profile_model
 from bench.workflow_methods import METHODS
+from bench.workflow_picture import picture
 from headway.bench.pool import run_cells
 from headway.bench.progress import Shown
 from headway.errors import HeadwayError
@@ -39,6 +40,7 @@ QUICK_SLICES, QUICK_SPAN, QUICK_TRACED_RUNS = 4, 5.0, 150
 CALM = 0.8
 """Part of the predicted throughput up to which latencies are expected to be predicted well (1)."""
 BASE = "each alone"
+DRAWN = ("beam-search", "rag", "beam-search + rag")
 
 Json = Mapping[str, JsonValue]
 Function = Callable[[Json], Json]
@@ -286,6 +288,7 @@ def main() -> None:
     parser.add_argument("--methods", help="names, separated by commas; plan, each alone, equal and by hand always are")
     parser.add_argument("--limits", default=LIMITS, help="of the mean latency, in lonely ones, separated by commas")
     parser.add_argument("--quick", action="store_true", help="fewer cells, shorter runs, coarser parts of a GPU")
+    parser.add_argument("--plot", type=Path, help="draw some of it, as SVG")
     parser.add_argument("--latencies", action="store_true", help="print every rate that was tried, too")
     asked = parser.parse_args()
     quick = asked.quick
@@ -310,6 +313,9 @@ def main() -> None:
         print(peak_table(rows, limit, methods))
     print("\nPredicted mean latency\n\n" + error_table(rows))
     print("\nPredicted throughput\n\n" + throughput_table(rows))
+    if asked.plot:
+        drawn = [workload for workload in DRAWN if workload in workloads]
+        asked.plot.write_text(picture(rows, drawn, 8 if 8 in gpus else gpus[-1]), encoding="utf-8")
     if asked.latencies:
         print("\nEvery rate that was tried\n\n" + latency_table(rows))
 
