@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from pydantic import JsonValue
 
-from bench import workflow_cell, workflow_known, workflow_oracle, workflow_study
+from bench import workflow_cell, workflow_known, workflow_oracle, workflow_study, workflow_tables
 from bench.workflow_known import Json, Known
 from headway.serving.allocation import engine_profile
 from headway.serving.allocation.packing import shares_fit
@@ -49,32 +49,32 @@ def peak(facts: Json, method: str) -> Row:
 @pytest.mark.usefixtures("short")
 def test_a_peak_is_the_last_rate_within_the_limit(facts: Json) -> None:
     row = peak(facts, "equal")
-    scale = workflow_study.peak_of(row, 3.0)
+    scale = workflow_tables.peak_of(row, 3.0)
     within = {}
-    for point in workflow_study.items(row.values["points"]):
-        seen = workflow_study.fields(point["react"])
+    for point in workflow_tables.items(row.values["points"]):
+        seen = workflow_tables.fields(point["react"])
         over = float("inf") if not seen["whole"] else seen["mean_s"] / seen["alone_s"]  # type: ignore[operator]
-        within[workflow_study.number(point["scale"])] = over <= 3.0
+        within[workflow_tables.number(point["scale"])] = over <= 3.0
     assert within[scale]
     assert not any(holds for rate, holds in within.items() if rate > scale)
     assert min(rate for rate in within if rate > scale) <= scale * (1 + workflow_cell.WITHIN)
-    assert all(rate > 0 for rate in workflow_study.fields(row.values["full"]).values())  # type: ignore[operator]
+    assert all(rate > 0 for rate in workflow_tables.fields(row.values["full"]).values())  # type: ignore[operator]
 
 
 @pytest.mark.usefixtures("short")
 def test_tables_have_a_line_for_each_cell(facts: Json) -> None:
     rows = [peak(facts, method) for method in ("plan", "each alone", "pool")]
-    table = workflow_study.peak_table(rows, 3.0, ["plan", "each alone", "pool"])
+    table = workflow_tables.peak_table(rows, 3.0, ["plan", "each alone", "pool"])
     assert table.count("\n") == 2
     assert "| react | 2 |" in table
-    errors = workflow_study.error_table(rows)
+    errors = workflow_tables.error_table(rows)
     assert "| react in react |" in errors
-    assert workflow_study.throughput_table(rows).count("| react | 2 |") == 2
-    latencies = workflow_study.latency_table(rows).splitlines()[2:]
+    assert workflow_tables.throughput_table(rows).count("| react | 2 |") == 2
+    latencies = workflow_tables.latency_table(rows).splitlines()[2:]
     assert len(latencies) == sum(
-        bool(workflow_study.fields(point["react"])["whole"])
+        bool(workflow_tables.fields(point["react"])["whole"])
         for row in rows
-        for point in workflow_study.items(row.values["points"])
+        for point in workflow_tables.items(row.values["points"])
     )
 
 
