@@ -2,58 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli.called import read_text
-from headway.cli.journals import write_text
-from headway.cli.plan_words import forecast_words
+from headway.cli.plan_engines import (
+    Arguments,
+    Cpu,
+    GatewayImage,
+    GatewayKeys,
+    Image,
+    JournalClaim,
+    KnownAs,
+    Memory,
+    Name,
+    Namespace,
+    NodesFile,
+    PlanFile,
+    Policy,
+    Sharing,
+    Weights,
+    WeightsClaim,
+    engine_options,
+    gateway_options,
+    objects,
+    pairs,
+    planned,
+    tell_of_gateway,
+    tell_of_plan,
+)
+from headway.cli.plan_files import (
+    ENGINES_FILE,
+    GATEWAY_FILE,
+    GATEWAY_OBJECTS_FILE,
+    MANIFESTS,
+    PLUGIN_FILE,
+    is_by,
+    remove_stale,
+    write_files,
+)
 from headway.errors import UsageError
 from headway.report.words import counted
-from headway.serving.allocation.files import read_nodes, read_plan
-from headway.serving.allocation.topology_types import Node
-from headway.serving.allocation.types import Forecast, Plan
 from headway.serving.deploy import compose as composing
-from headway.serving.deploy import kubernetes
-from headway.serving.deploy.engines import Engine, EngineOptions, engines
+from headway.serving.deploy.engines import IMAGE, EngineOptions
 from headway.serving.deploy.gateway_file import gateway_file
-from headway.serving.deploy.kubernetes import KubernetesOptions, Manifest
+from headway.serving.deploy.kubernetes import KubernetesOptions, config_key, equal_parts, plugin_config
 from headway.serving.deploy.names import check_name
+from headway.serving.deploy.objects import Manifest
 from headway.serving.deploy.text import documents
-from headway.serving.deploy.written import FILE, read_manifests
+from headway.serving.deploy.written import Written, read_manifests
 
-_IN_MANIFESTS = ("plan", "nodes", "image", "weights", "known_as", "argument", "sharing", "name", "weights_claim")
-PlanFile = Annotated[Path, typer.Option(help="From `headway plan make`.")]
-NodesFile = Annotated[Path, typer.Option(help="The machines that it is placed on.")]
-Image = Annotated[str, typer.Option(help="vLLM's OpenAI-compatible server.")]
-Weights = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=WEIGHTS", help="What vLLM loads for a model: a Hugging Face name or a path; repeatable."
-    ),
-]
-KnownAs = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=MODEL", help="A model's name in the engine model, for its memory.")
-]
-Arguments = Annotated[
-    list[str] | None,
-    typer.Option("--arg", metavar="ARGUMENT", help="For every vLLM: --arg=--enforce-eager; repeatable."),
-]
-Sharing = Annotated[str, typer.Option(help=f"How parts of GPUs are given: {', '.join(kubernetes.SHARINGS)}.")]
-Namespace = Annotated[str, typer.Option(help="Of all objects.")]
-Name = Annotated[str, typer.Option(help="Of the plan: one of a name in a namespace.")]
-WeightsClaim = Annotated[str, typer.Option(help="PersistentVolumeClaim for downloaded weights.")]
-Policy = Annotated[str, typer.Option(help="Of the gateway's pools.")]
+if TYPE_CHECKING:
+    from headway.serving.deploy.apply import Cluster
+
+_MANIFESTS_VERB = "plan manifests"
+_IN_MANIFESTS = (
+    *("plan", "nodes", "image", "weights", "known_as", "argument", "sharing", "name", "weights_claim", "cpu", "memory"),
+    *("policy", "gateway_image", "gateway_keys", "journal_claim"),
+)
 
 
 def manifests(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write into.")],
     plan: PlanFile = Path("plan.yaml"),
     nodes: NodesFile = Path("nodes.yaml"),
-    image: Image = EngineOptions().image,
+    image: Image = IMAGE,
     weights: Weights = None,
     known_as: KnownAs = None,
     argument: Arguments = None,
@@ -61,36 +76,57 @@ def manifests(
     namespace: Namespace = "default",
     name: Name = "plan",
     weights_claim: WeightsClaim = "",
+    cpu: Cpu = "",
+    memory: Memory = "",
     policy: Policy = "learned",
+    gateway_image: GatewayImage = "",
+    gateway_keys: GatewayKeys = "",
+    journal_claim: JournalClaim = "",
 ) -> None:
-    """Write a plan's Kubernetes manifests, and the gateway's file."""
-    read, there = read_plan(plan), read_nodes(nodes)
-    options = EngineOptions(image, _names(weights), _names(known_as), tuple(argument or ()))
-    servers = _engines(read, there, options, sharing)
-    _warn_of_rates(read.forecasts)
-    made = _made(servers, there, image, sharing, namespace, name, weights_claim)
-    _folder(output)
-    _write(output / FILE, documents(made))
-    devices = {node.name: node.device for node in there}
-    text = gateway_file(servers, devices=devices, namespace=namespace, policy=policy)
-    _write(output / "gateway.yaml", text)
-    if sharing != "dra":
-        config = kubernetes.plugin_config(servers, sharing, namespace="gpu-operator")
-        if config is not None:
-            _write(output / "device-plugin.yaml", documents([config]))
-            print("let the device plugin use it (GPU operator: devicePlugin.config.name=headway-device-plugin), and:")
-            for node, replicas in kubernetes.equal_parts(servers).items():
-                key = kubernetes.config_key(sharing, replicas)
-                print(f"  kubectl label node {node} nvidia.com/device-plugin.config={key} --overwrite")
-    _warn(there, servers)
-    _warn_of_names(servers, weights)
+    """Write a plan's Kubernetes manifests, and the gateway's: its objects, or its file."""
+    of = planned(plan, nodes, engine_options(image, weights, known_as, argument), sharing=sharing)
+    options = KubernetesOptions(
+        name=name,
+        namespace=namespace,
+        sharing=sharing,
+        image=image,
+        weights_claim=weights_claim,
+        devices=of.devices,
+        cpu=cpu,
+        memory=memory,
+    )
+    gateway = gateway_options(gateway_image, policy, gateway_keys, journal_claim)
+    of_engines, of_gateway = objects(of, options, gateway)
+    texts = {ENGINES_FILE: documents(of_engines)}
+    if gateway is not None:
+        texts[GATEWAY_OBJECTS_FILE] = documents(of_gateway)
+    else:
+        texts[GATEWAY_FILE] = gateway_file(of.servers, devices=of.devices, namespace=namespace, policy=policy)
+    plugin = plugin_config(of.servers, sharing, namespace="gpu-operator") if sharing != "dra" else None
+    if plugin is not None:
+        texts[PLUGIN_FILE] = documents([plugin])
+    write_files(output, _MANIFESTS_VERB, texts, inputs=of.inputs)
+    remove_stale(output, _MANIFESTS_VERB, [each for each in MANIFESTS if each not in texts])
+    if plugin is not None:
+        print("let the device plugin use it (GPU operator: devicePlugin.config.name=headway-device-plugin), and:")
+        for node, replicas in equal_parts(of.servers).items():
+            key = config_key(sharing, replicas)
+            print(f"  kubectl label node {node} nvidia.com/device-plugin.config={key} --overwrite")
+    tell_of_plan(of, weights, in_cluster=True)
+    if gateway is not None:
+        tell_of_gateway(gateway)
+    else:
+        print(
+            f"note: the gateway must run where it reaches the pods' addresses: with --gateway-image IMAGE, or by "
+            f"headway gateway {output / GATEWAY_FILE} in the cluster's network"
+        )
 
 
 def compose(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write into.")],
     plan: PlanFile = Path("plan.yaml"),
     nodes: NodesFile = Path("nodes.yaml"),
-    image: Image = EngineOptions().image,
+    image: Image = IMAGE,
     weights: Weights = None,
     known_as: KnownAs = None,
     argument: Arguments = None,
@@ -102,23 +138,20 @@ def compose(
     policy: Policy = "learned",
 ) -> None:
     """Write a compose file for one machine, and the gateway's file."""
-    read, there = read_plan(plan), read_nodes(nodes)
-    options = EngineOptions(image, _names(weights), _names(known_as), tuple(argument or ()))
-    servers = engines(read, there, options)
-    if node:
-        servers = [engine for engine in servers if engine.instance.node == node]
-        if not servers:
-            raise UsageError(f"the plan has nothing on {node}", where="--node")
+    of = planned(plan, nodes, engine_options(image, weights, known_as, argument))
+    servers = [engine for engine in of.servers if node in ("", engine.instance.node)]
+    if not servers:
+        raise UsageError(f"the plan has nothing on {node}", where="--node")
     if not 1 <= port <= 65535 - len(servers):
         raise UsageError(f"{len(servers)} ports from {port} on do not all exist", where="--port")
-    check_name(name, where="--name")
     body = composing.compose(servers, name=name, image=image, first_port=port)
     urls = {each: f"http://127.0.0.1:{number}" for each, number in composing.ports(servers, port).items()}
-    _folder(output)
-    _write(output / "compose.yaml", documents([body]))
-    devices = {each.name: each.device for each in there}
-    _write(output / "gateway.yaml", gateway_file(servers, devices=devices, urls=urls, policy=policy))
-    _warn_of_names(servers, weights)
+    texts = {
+        "compose.yaml": documents([body]),
+        "gateway.yaml": gateway_file(servers, devices=of.devices, urls=urls, policy=policy),
+    }
+    write_files(output, "plan compose", texts, inputs=of.inputs)
+    tell_of_plan(of, weights)
 
 
 def gateway(
@@ -132,14 +165,19 @@ def gateway(
     policy: Policy = "learned",
 ) -> None:
     """Write the gateway's file for engines that were started in another way."""
-    there = read_nodes(nodes)
-    servers = engines(read_plan(plan), there, EngineOptions())
-    urls = _names(url, where="--url")
-    missing = sorted({engine.name for engine in servers} - set(urls))
+    of = planned(plan, nodes, EngineOptions())
+    urls = pairs(url, where="--url")
+    names = sorted(engine.name for engine in of.servers)
+    unknown = sorted(set(urls) - set(names))
+    if unknown:
+        raise UsageError(
+            f"the plan has no engine {', '.join(unknown)}", where="--url", hint=f"it has {', '.join(names)}"
+        )
+    missing = [each for each in names if each not in urls]
     if missing:
         raise UsageError(f"says nothing of {', '.join(missing)}", where="--url")
-    devices = {node.name: node.device for node in there}
-    _write(output, gateway_file(servers, devices=devices, urls=urls, policy=policy))
+    text = gateway_file(of.servers, devices=of.devices, urls=urls, policy=policy)
+    write_files(output.parent, "plan gateway", {output.name: text}, inputs=of.inputs)
 
 
 def apply(
@@ -150,7 +188,7 @@ def apply(
     ] = None,
     plan: PlanFile = Path("plan.yaml"),
     nodes: NodesFile = Path("nodes.yaml"),
-    image: Image = EngineOptions().image,
+    image: Image = IMAGE,
     weights: Weights = None,
     known_as: KnownAs = None,
     argument: Arguments = None,
@@ -158,36 +196,57 @@ def apply(
     namespace: Annotated[str, typer.Option(help="Of all objects. [default: the context's]")] = "",
     name: Name = "plan",
     weights_claim: WeightsClaim = "",
-    kubeconfig: Annotated[Path | None, typer.Option(help="[default: as kubectl]")] = None,
-    context: Annotated[str, typer.Option(help="Of the kubeconfig. [default: its current one]")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would be done.")] = False,
+    cpu: Cpu = "",
+    memory: Memory = "",
+    policy: Policy = "learned",
+    gateway_image: GatewayImage = "",
+    gateway_keys: GatewayKeys = "",
+    journal_claim: JournalClaim = "",
+    kubeconfig: Annotated[Path | None, typer.Option(help="Of the cluster. [default: as kubectl]")] = None,
+    context: Annotated[str, typer.Option(help="Of the kubeconfig.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without: say what would change.")] = False,
 ) -> None:
-    """Make a cluster what the plan says: first as a dry run, which shows what would change."""
+    """Make a cluster what a plan says. A dry run, unless --yes.
+
+    Exit code 1: the API server was not reached, or refused.
+    """
     from headway.serving.deploy.apply import Cluster, Reach
 
     if namespace:
         check_name(namespace, where="--namespace")
-    servers: list[Engine] = []
-    there: list[Node] = []
-    made: list[Manifest] = []
-    forecasts: tuple[Forecast, ...] = ()
     if from_ is not None:
         _refuse_what_is_written(call, from_)
-        file = from_ / FILE
-        written = read_manifests(read_text(file), where=str(file))
+        written = _read_written(from_)
         if namespace not in ("", written.namespace):
-            raise UsageError(f"{file} is for {written.namespace}, not for {namespace}", where="--namespace")
-        made, name, namespace = list(written.manifests), written.plan, written.namespace
-    else:
-        read, there = read_plan(plan), read_nodes(nodes)
-        options = EngineOptions(image, _names(weights), _names(known_as), tuple(argument or ()))
-        servers, forecasts = _engines(read, there, options, sharing), read.forecasts
+            raise UsageError(f"{from_} is for {written.namespace}, not for {namespace}", where="--namespace")
+        cluster = Cluster(Reach(kubeconfig, context), written.namespace)
+        _bring(cluster, written.manifests, written.plan, yes=yes)
+        return
+    of = planned(plan, nodes, engine_options(image, weights, known_as, argument), sharing=sharing)
+    its_gateway = gateway_options(gateway_image, policy, gateway_keys, journal_claim)
     cluster = Cluster(Reach(kubeconfig, context), namespace)
+    options = KubernetesOptions(
+        name=name,
+        namespace=cluster.namespace,
+        sharing=sharing,
+        image=image,
+        weights_claim=weights_claim,
+        devices=of.devices,
+        cpu=cpu,
+        memory=memory,
+    )
+    of_engines, of_gateway = objects(of, options, its_gateway)
+    _bring(cluster, (*of_engines, *of_gateway), name, yes=yes)
+    tell_of_plan(of, weights, in_cluster=True)
+    if its_gateway is not None:
+        tell_of_gateway(its_gateway)
+
+
+def _bring(cluster: Cluster, made: tuple[Manifest, ...], name: str, *, yes: bool) -> None:
+    """Apply, or say what would change; and close the cluster."""
+    done = 0
     try:
-        made = made or _made(servers, there, image, sharing, cluster.namespace, name, weights_claim)
-        changes = cluster.apply(made, name) if yes else cluster.difference(made, name)
-        done = 0
-        for change in changes:
+        for change in cluster.apply(made, name) if yes else cluster.difference(made, name):
             done += change.action != "keep"
             print(f"{change.action:<7}{change.kind} {change.name}", flush=True)
             if not yes and change.action == "change":
@@ -195,48 +254,23 @@ def apply(
                     print(f"       {line}")
     finally:
         cluster.close()
-    _warn_of_rates(forecasts)
-    _warn(there, servers)
-    _warn_of_names(servers, weights)
     if yes:
         print(f"{counted(done, 'object')} changed in {cluster.namespace}")
     else:
         print(f"{counted(done, 'object')} would change in {cluster.namespace}; nothing was done: add --yes to do it")
 
 
-def _engines(plan: Plan, nodes: Sequence[Node], options: EngineOptions, sharing: str) -> list[Engine]:
-    return engines(plan, nodes, options, together="gpu" if sharing == "dra" else "node")
-
-
-def _made(
-    servers: Sequence[Engine],
-    nodes: Sequence[Node],
-    image: str,
-    sharing: str,
-    namespace: str,
-    name: str,
-    weights_claim: str,
-) -> list[Manifest]:
-    options = KubernetesOptions(
-        name=name,
-        namespace=namespace,
-        sharing=sharing,
-        image=image,
-        weights_claim=weights_claim,
-        devices={node.name: node.device for node in nodes},
-    )
-    return kubernetes.manifests(servers, options)
-
-
-def _warn(nodes: Sequence[Node], servers: Sequence[Engine]) -> None:
-    """What Kubernetes cannot be told."""
-    wide = {engine.instance.node for engine in servers if engine.instance.shape.tensor_parallel > 1}
-    for node in nodes:
-        if node.name in wide and len(node.domains) > 1:
-            print(
-                f"note: {node.name} has {len(node.domains)} groups of joined GPUs, and which GPUs an instance gets is "
-                f"the driver's choice: check that it stays inside one"
-            )
+def _read_written(folder: Path) -> Written:
+    """What `plan manifests` wrote: the engines, and the gateway where it is in the cluster."""
+    files = [folder / ENGINES_FILE]
+    if (folder / GATEWAY_OBJECTS_FILE).is_file() and is_by(folder / GATEWAY_OBJECTS_FILE, _MANIFESTS_VERB):
+        files.append(folder / GATEWAY_OBJECTS_FILE)
+    parts = [read_manifests(read_text(file), where=str(file)) for file in files]
+    plans = {(part.plan, part.namespace) for part in parts}
+    if len(plans) > 1:
+        told = ", ".join(f"{plan} in {namespace}" for plan, namespace in sorted(plans))
+        raise UsageError(f"its files are of several plans: {told}", where=str(folder))
+    return Written(tuple(each for part in parts for each in part.manifests), parts[0].plan, parts[0].namespace)
 
 
 def _refuse_what_is_written(call: typer.Context, folder: Path) -> None:
@@ -245,45 +279,3 @@ def _refuse_what_is_written(call: typer.Context, folder: Path) -> None:
         if given is not None and given.name == "COMMANDLINE":
             option = {"argument": "arg"}.get(each, each.replace("_", "-"))
             raise UsageError(f"--from {folder} has it already", where=f"--{option}", hint="give it to plan manifests")
-
-
-def _warn_of_rates(forecasts: Sequence[Forecast]) -> None:
-    for forecast in forecasts:
-        if forecast.latency_s == float("inf"):
-            print(f"warning: {forecast_words(forecast)}")
-
-
-def _warn_of_names(servers: Sequence[Engine], weights: Sequence[str] | None) -> None:
-    """Of models that vLLM would look for under a name that no repository has."""
-    models = {engine.instance.model for engine in servers}
-    unknown = sorted(set(_names(weights)) - models)
-    if unknown and servers:
-        print(f"note: --weights names {', '.join(unknown)}, which the plan does not have")
-    for model in sorted(models - set(_names(weights))):
-        if "/" not in model:
-            print(
-                f"note: vLLM would load {model}, which is neither a repository nor a path: "
-                f"--weights {model}=ORGANISATION/NAME"
-            )
-
-
-def _names(texts: Sequence[str] | None, *, where: str = "NAME=...") -> dict[str, str]:
-    names: dict[str, str] = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value or name in names:
-            raise UsageError(f"{text!r} is not NAME=VALUE, each name once", where=where)
-        names[name] = value
-    return names
-
-
-def _folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make it: {error.strerror}", where=str(path)) from None
-
-
-def _write(path: Path, text: str) -> None:
-    write_text(path, text)
-    print(f"wrote {path}")

@@ -15,7 +15,10 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 Json = dict[str, Any]
-PLURALS = ("deployments", "services", "resourceclaims", "resourceclaimtemplates")
+PLURALS = (
+    *("deployments", "services", "resourceclaims", "resourceclaimtemplates"),
+    *("serviceaccounts", "roles", "rolebindings", "configmaps"),
+)
 
 
 class ApiServer:
@@ -26,6 +29,7 @@ class ApiServer:
         labels: of nodes, by name.
         unknown: beginnings of paths that it has never heard of.
         refuse: names of objects whose apply meets a conflict.
+        forbidden: plurals that the account may neither read nor write.
         calls: (method, path, query) of all, in order.
         kubeconfig: a file that leads here.
     """
@@ -35,6 +39,7 @@ class ApiServer:
         self.labels: dict[str, dict[str, str]] = {}
         self.unknown: list[str] = []
         self.refuse: set[str] = set()
+        self.forbidden: set[str] = set()
         self.calls: list[tuple[str, str, dict[str, str]]] = []
         self.kubeconfig = folder / "kubeconfig"
         self._lock = threading.Lock()
@@ -57,6 +62,8 @@ class ApiServer:
                     "message": "the server could not find the requested resource",
                     "code": 404,
                 }
+            if self.forbidden & set(path.split("/")):
+                return 403, {"kind": "Status", "message": f"{path} is forbidden", "code": 403}
             if path == "/api/v1/nodes":
                 items = [{"metadata": {"name": name, "labels": own}} for name, own in self.labels.items()]
                 return 200, {"kind": "NodeList", "apiVersion": "v1", "items": items}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Any
 import yaml
 
 from headway.errors import HeadwayError, UsageError
-from headway.serving.deploy.kubernetes import KINDS, MANAGED, PLAN_LABEL, Manifest
+from headway.serving.deploy.gateway_objects import gateway_name
+from headway.serving.deploy.objects import GATEWAY_KINDS, KINDS, MANAGED, PLAN_LABEL, Manifest
 from headway.serving.gateway.discovery.kubernetes_api import configure
 from headway.serving.gateway.discovery.options import KubernetesOptions
 
@@ -73,6 +74,8 @@ class Cluster:
             raise UsageError(
                 "applying a plan needs Kubernetes' client", hint="pip install 'headway[kubernetes]'"
             ) from None
+        if reach.kubeconfig is not None and not reach.kubeconfig.is_file():
+            raise UsageError(f"there is no file {reach.kubeconfig}", where="--kubeconfig")
         configuration = client.Configuration()
         options = KubernetesOptions(
             kind="kubernetes", service=MANAGER, namespace=namespace, kubeconfig=reach.kubeconfig, context=reach.context
@@ -136,11 +139,19 @@ class Cluster:
     def _left_over(self, manifests: Sequence[Manifest], plan: str) -> list[tuple[str, str]]:
         wanted = {(each["kind"], each["metadata"]["name"]) for each in manifests}
         selector = ",".join(f"{key}={value}" for key, value in {**MANAGED, PLAN_LABEL: plan}.items())
-        found = []
-        for kind in reversed(KINDS):
-            listed = self._call(f"list {kind}s", "get", kind, label_selector=selector, missing_ok=True) or {}
-            names = sorted(str(each["metadata"]["name"]) for each in listed.get("items", ()))
-            found += [(kind, name) for name in names if (kind, name) not in wanted]
+
+        def left(kinds: Iterable[str]) -> list[tuple[str, str]]:
+            found = []
+            for kind in kinds:
+                listed = self._call(f"list {kind}s", "get", kind, label_selector=selector, missing_ok=True) or {}
+                names = sorted(str(each["metadata"]["name"]) for each in listed.get("items", ()))
+                found += [(kind, name) for name in names if (kind, name) not in wanted]
+            return found
+
+        found = left(kind for kind in reversed(KINDS) if kind not in GATEWAY_KINDS)
+        gateway = ("Deployment", gateway_name(plan))
+        if gateway in wanted or gateway in found:  # its Deployment goes last, so that what is left of it is found again
+            return [*left(reversed(GATEWAY_KINDS)), *found]
         return found
 
     def _check_owner(self, manifests: Sequence[Manifest], plan: str) -> None:

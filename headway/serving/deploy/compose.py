@@ -12,6 +12,7 @@ from typing import Any
 
 from headway.errors import UsageError
 from headway.serving.deploy.engines import PORT, Engine
+from headway.serving.deploy.names import check_image, check_name
 
 FIRST_PORT = 8001
 PIPE = "/tmp/nvidia-mps"
@@ -26,7 +27,9 @@ def ports(engines: Sequence[Engine], first: int = FIRST_PORT) -> dict[str, int]:
 
 
 def compose(engines: Sequence[Engine], *, name: str, image: str, first_port: int = FIRST_PORT) -> dict[str, Any]:
-    """The file's content. UsageError where the plan is on several machines."""
+    """The file's content. UsageError where the plan is on several machines, or a name is none."""
+    check_name(name, where="--name")
+    check_image(image, where="--image")
     nodes = sorted({engine.instance.node for engine in engines})
     if len(nodes) != 1:
         raise UsageError(

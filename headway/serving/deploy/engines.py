@@ -20,11 +20,13 @@ from dataclasses import dataclass, field, replace
 from headway.errors import UsageError
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Instance, Plan
+from headway.serving.deploy.arguments import check_arguments
 from headway.serving.engine import hardware
 
 MEMORY_SHARE = hardware.MEMORY_SHARE
 """Of an instance's part of a GPU's memory that vLLM takes (1); the rest is for CUDA's own context."""
 PORT = 8000
+IMAGE = "vllm/vllm-openai:v0.26.0"
 _LONGEST_NAME = 50
 """Of a name that gets a number behind it: Kubernetes allows 63 in a label."""
 
@@ -41,7 +43,7 @@ class EngineOptions:
         arguments: further arguments for all engines, as vLLM takes them.
     """
 
-    image: str = "vllm/vllm-openai:v0.26.0"
+    image: str = IMAGE
     weights: Mapping[str, str] = field(default_factory=dict)
     known_as: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
@@ -56,6 +58,7 @@ class Engine:
         instance: of the plan.
         part: of each of its GPUs (1); 1: it has them alone.
         memory_bytes: of each GPU that it may have; None: the device is not known.
+        weights_bytes: of the whole model; None: it is not in the engine model's table.
         command: what its container runs.
         after: name of the engine that must answer before this one starts; empty: none.
     """
@@ -64,6 +67,7 @@ class Engine:
     instance: Instance
     part: float
     memory_bytes: int | None
+    weights_bytes: int | None
     command: tuple[str, ...]
     after: str = ""
 
@@ -97,10 +101,11 @@ def engines(plan: Plan, nodes: Sequence[Node], options: EngineOptions, *, togeth
 
     Raises:
         UsageError: the plan is not placed, or on nodes that are not there; a GPU is given away twice; an instance does
-            not fit into its memory.
+            not fit into its memory; two things would have one name; an argument is none, or the plan's to decide.
     """
     if not plan.instances:
         raise UsageError("the plan is not placed", hint="headway plan make places what it makes")
+    check_arguments(options.arguments)
     by_name = {node.name: node for node in nodes}
     _check_places(plan, by_name)
     made = []
@@ -111,6 +116,13 @@ def engines(plan: Plan, nodes: Sequence[Node], options: EngineOptions, *, togeth
             raise UsageError(f"{instance.model} and {names[stem]} are both called {stem}", hint="rename one of them")
         part = instance.shape.slices / plan.slices_per_gpu
         made.append(_engine(f"{stem}-{instance.number}", instance, part, by_name[instance.node], options))
+    for engine in made:  # whose Service, pool or host name would be another model's
+        if engine.name in names:
+            raise UsageError(
+                f"{names[engine.name]} and number {engine.instance.number} of {engine.instance.model} are both called "
+                f"{engine.name}",
+                hint="rename one of them",
+            )
     return _in_turn(made, together)
 
 
@@ -127,24 +139,25 @@ def _engine(name: str, instance: Instance, part: float, node: Node, options: Eng
     chip = hardware.DEVICES.get(node.device)
     net = hardware.MODELS.get(options.known_as.get(model, model))
     memory_bytes = int(chip.memory_bytes * part) if chip is not None else None
+    weights_bytes = net.parameters * hardware.BYTES_PER_VALUE if net is not None else None
     degree = instance.shape.tensor_parallel
     command = [
         *("vllm", "serve", options.weights.get(model, model), "--served-model-name", model, "--port", str(PORT)),
         *("--tensor-parallel-size", str(degree)),
         *("--gpu-memory-utilization", f"{math.floor(1000 * part * MEMORY_SHARE) / 1000:g}"),
     ]
-    if memory_bytes is not None and net is not None:
-        weights_bytes = net.parameters * hardware.BYTES_PER_VALUE / degree
-        cache_bytes = int(memory_bytes * MEMORY_SHARE - hardware.RESERVE_BYTES - weights_bytes)
+    if memory_bytes is not None and weights_bytes is not None:
+        used_bytes = weights_bytes / degree + hardware.RESERVE_BYTES
+        cache_bytes = int(memory_bytes * MEMORY_SHARE - used_bytes)
         if cache_bytes <= 0:
             raise UsageError(
-                f"{model} on {node.name} needs {(weights_bytes + hardware.RESERVE_BYTES) / 1e9:.1f} GB before it has a "
+                f"{model} on {node.name} needs {used_bytes / 1e9:.1f} GB before it has a "
                 f"cache, and its part of the GPU is {memory_bytes / 1e9:.1f} GB",
                 hint="plan with a profile that knows the model's memory: headway profile --from engine-model",
             )
         if part < 1:
             command += ["--kv-cache-memory-bytes", str(cache_bytes)]
-    return Engine(name, instance, part, memory_bytes, (*command, *options.arguments))
+    return Engine(name, instance, part, memory_bytes, weights_bytes, (*command, *options.arguments))
 
 
 def _check_places(plan: Plan, nodes: Mapping[str, Node]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headway.errors import UsageError
 from headway.serving.deploy.compose import ports
 from headway.serving.deploy.engines import Engine, dns_label
 from headway.serving.deploy.text import documents
 from headway.serving.gateway.config_file import parse_config
+from headway.serving.policies import known_as
 
 JOURNAL = "gateway.jsonl"
+PORT = 8080
 
 
 def gateway_file(
@@ -21,8 +24,9 @@ def gateway_file(
     policy: str = "learned",
     journal: str = JOURNAL,
     urls: Mapping[str, str] | None = None,
+    keys_file: str = "",
 ) -> str:
-    """The file's text, which the gateway's own reader has read once.
+    """The file's text, which the gateway's own reader has read once. UsageError where the policy or an URL is none.
 
     Args:
         engines: of the plan.
@@ -31,7 +35,12 @@ def gateway_file(
         policy: of all pools.
         journal: where it writes what `plan watch` reads.
         urls: of the engines by name, where they are fixed; None: those of the compose file.
+        keys_file: of the gateway's keys; empty: it has none.
     """
+    try:
+        known_as(policy)
+    except UsageError as error:
+        raise UsageError(error.what, where="--policy", hint=error.hint) from None
     port_of = ports(engines)
     pools: list[dict[str, Any]] = []
     for model in sorted({engine.instance.model for engine in engines}):
@@ -54,11 +63,13 @@ def gateway_file(
                 for engine in own
             ]
         pools.append(pool)
-    body = {
-        "listen": {"host": "0.0.0.0" if namespace else "127.0.0.1", "port": 8080},
+    body: dict[str, Any] = {
+        "listen": {"host": "0.0.0.0" if namespace else "127.0.0.1", "port": PORT},
         "pools": pools,
         "journal": {"path": journal, "prefix_blocks": True},
     }
+    if keys_file:
+        body["keys_file"] = keys_file
     text = documents([body])
     parse_config(text, where="the gateway's configuration for this plan")
     return text

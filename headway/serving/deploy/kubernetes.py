@@ -18,28 +18,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from headway.errors import UsageError
-from headway.serving.deploy.engines import PORT, Engine, dns_label
-from headway.serving.deploy.names import check_name, check_node, check_value
+from headway.serving.deploy.engines import IMAGE, PORT, Engine, dns_label
+from headway.serving.deploy.names import check_image, check_name, check_node, check_object, check_value
+from headway.serving.deploy.objects import MANAGED, Manifest, made, plan_labels
+from headway.serving.deploy.pod_requests import WAITING, check_requests, requests, shm_size
 
 SHARINGS = ("dra", "mps", "time-slicing")
-MANAGED = {"app.kubernetes.io/managed-by": "headway"}
-PLAN_LABEL = "headway.dev/plan"
 MODEL_LABEL = "headway.dev/model"
 ENGINE_LABEL = "headway.dev/engine"
 DEVICE_LABEL = "headway.dev/device"
-KINDS: dict[str, tuple[str, str]] = {
-    "ResourceClaim": ("resource.k8s.io/v1", "resourceclaims"),
-    "ResourceClaimTemplate": ("resource.k8s.io/v1", "resourceclaimtemplates"),
-    "Service": ("v1", "services"),
-    "Deployment": ("apps/v1", "deployments"),
-}
-"""Kinds that plans are made of, with their API's version and plural, in the order in which they are made."""
 START_LIMIT_S = 1800
 """For an engine to load its weights and answer, before it is taken for broken, seconds."""
 PROBE_S = 10
+NOT_READY_AFTER = 3
+"""Failed probes in sequence after which an engine gets no requests: an engine with a full batch may be late once."""
 _WAIT = """
 import sys, time, urllib.request
 until = time.monotonic() + {limit}
@@ -52,8 +46,6 @@ while time.monotonic() < until:
     time.sleep(2)
 sys.exit(f"{host} was not ready within {limit} s: {{last}}")
 """.strip()
-
-Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +60,18 @@ class KubernetesOptions:
         token_secret: Secret whose key `token` is a Hugging Face token; need not be there.
         weights_claim: PersistentVolumeClaim to keep downloaded weights in; empty: each pod downloads.
         devices: kind of GPU by node, for the gateway.
+        cpu, memory: what each engine asks for, as Kubernetes writes it; empty: see `pod_requests`.
     """
 
     name: str = "plan"
     namespace: str = "default"
     sharing: str = "dra"
-    image: str = ""
+    image: str = IMAGE
     token_secret: str = "hf-token"
     weights_claim: str = ""
     devices: dict[str, str] = field(default_factory=dict)
+    cpu: str = ""
+    memory: str = ""
 
 
 def manifests(engines: Sequence[Engine], options: KubernetesOptions) -> list[Manifest]:
@@ -90,6 +85,10 @@ def manifests(engines: Sequence[Engine], options: KubernetesOptions) -> list[Man
         raise UsageError(f"unknown way to share GPUs {options.sharing!r}", hint=", ".join(SHARINGS))
     check_name(options.name, where="the plan's name (--name)")
     check_name(options.namespace, where="--namespace")
+    check_image(options.image, where="--image")
+    check_requests(cpu=options.cpu, memory=options.memory)
+    if options.weights_claim:
+        check_object(options.weights_claim, where="--weights-claim")
     for node in sorted({engine.instance.node for engine in engines}):
         check_node(node)
     for device in sorted(set(options.devices.values())):
@@ -117,12 +116,7 @@ def manifests(engines: Sequence[Engine], options: KubernetesOptions) -> list[Man
         for engine in engines
         if engine.name in waited_for
     ]
-    made = [*claims.values(), *services, *(making.deployment(engine) for engine in engines)]
-    counts = Counter((each["kind"], each["metadata"]["name"]) for each in made)
-    for (kind, name), count in counts.items():
-        if count > 1:
-            raise UsageError(f"{count} objects are {kind} {name}", hint="a model is named as an engine: rename it")
-    return made
+    return [*claims.values(), *services, *(making.deployment(engine) for engine in engines)]
 
 
 def equal_parts(engines: Sequence[Engine]) -> dict[str, int]:
@@ -197,7 +191,7 @@ class _Making:
         }
         spec: Manifest = {"devices": {"requests": [request]}}
         if not engine.shares_a_gpu:
-            return {name: self._object("resource.k8s.io/v1", "ResourceClaimTemplate", name, {}, {"spec": spec})}
+            return {name: self._object("ResourceClaimTemplate", name, {}, {"spec": spec})}
         parameters = {
             "apiVersion": "resource.nvidia.com/v1beta1",
             "kind": "GpuConfig",
@@ -206,7 +200,7 @@ class _Making:
         spec["devices"]["config"] = [
             {"requests": ["gpu"], "opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}
         ]
-        return {name: self._object("resource.k8s.io/v1", "ResourceClaim", name, {}, spec)}
+        return {name: self._object("ResourceClaim", name, {}, spec)}
 
     def service(self, model: str, selector: dict[str, str], name: str, *, own: bool = False) -> Manifest:
         """For a model; or, `own`, for one engine that another waits for, which no client should use."""
@@ -215,7 +209,7 @@ class _Making:
         if not own and len(devices) == 1:
             labels[DEVICE_LABEL] = devices[0]
         spec = {"selector": selector, "ports": [{"name": "http", "port": PORT, "targetPort": "http"}]}
-        return self._object("v1", "Service", name, labels, spec)
+        return self._object("Service", name, labels, spec)
 
     def deployment(self, engine: Engine) -> Manifest:
         """One pod."""
@@ -229,7 +223,12 @@ class _Making:
         if engine.after:
             wait = _WAIT.format(host=engine.after, port=PORT, limit=START_LIMIT_S)
             pod["initContainers"] = [
-                {"name": "wait", "image": self.options.image, "command": ["python3", "-c", wait]},
+                {
+                    "name": "wait",
+                    "image": self.options.image,
+                    "command": ["python3", "-c", wait],
+                    "resources": {"requests": dict(WAITING)},
+                },
             ]
         if self.options.sharing == "dra":
             kind = "resourceClaimName" if engine.shares_a_gpu else "resourceClaimTemplateName"
@@ -240,22 +239,19 @@ class _Making:
             "replicas": 1,
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": {ENGINE_LABEL: engine.name}},
-            "template": {"metadata": {"labels": self._labels(labels)}, "spec": pod},
+            "template": {"metadata": {"labels": plan_labels(self.options.name, labels)}, "spec": pod},
         }
-        return self._object("apps/v1", "Deployment", engine.name, labels, spec)
+        return self._object("Deployment", engine.name, labels, spec)
 
     def _container(self, engine: Engine) -> Manifest:
         environment: list[Manifest] = []
-        limits: Manifest = {}
-        resources: Manifest = {}
+        resources: Manifest = {"requests": requests(engine, cpu=self.options.cpu, memory=self.options.memory)}
         if self.options.sharing == "dra":
             resources["claims"] = [{"name": "gpu"}]
             if engine.shares_a_gpu:
                 environment += [{"name": name, "value": value} for name, value in engine.mps_environment().items()]
         else:
-            limits["nvidia.com/gpu"] = str(engine.instance.shape.tensor_parallel)
-        if limits:
-            resources["limits"] = limits
+            resources["limits"] = {"nvidia.com/gpu": str(engine.instance.shape.tensor_parallel)}
         if self.options.token_secret:
             key = {"name": self.options.token_secret, "key": "token", "optional": True}
             environment.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": key}})
@@ -268,7 +264,7 @@ class _Making:
             "ports": [{"name": "http", "containerPort": PORT}],
             "resources": resources,
             "startupProbe": {**health, "failureThreshold": START_LIMIT_S // PROBE_S},
-            "readinessProbe": {**health, "failureThreshold": 1},
+            "readinessProbe": {**health, "failureThreshold": NOT_READY_AFTER},
             "livenessProbe": {**health, "failureThreshold": 6},
         }
         mounts = [{"name": each["name"], "mountPath": _MOUNTS[each["name"]]} for each in self._volumes(engine)]
@@ -281,18 +277,14 @@ class _Making:
     def _volumes(self, engine: Engine) -> list[Manifest]:
         volumes: list[Manifest] = []
         if engine.instance.shape.tensor_parallel > 1:  # NCCL's; a part of a GPU has MPS' own /dev/shm
-            volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+            volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm_size(engine)}})
         if self.options.weights_claim:
             claim = {"claimName": self.options.weights_claim}
             volumes.append({"name": "weights", "persistentVolumeClaim": claim})
         return volumes
 
-    def _labels(self, labels: dict[str, str]) -> dict[str, str]:
-        return {**MANAGED, PLAN_LABEL: self.options.name, **labels}
-
-    def _object(self, version: str, kind: str, name: str, labels: dict[str, str], spec: Manifest) -> Manifest:
-        metadata = {"name": name, "namespace": self.options.namespace, "labels": self._labels(labels)}
-        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+    def _object(self, kind: str, name: str, labels: dict[str, str], spec: Manifest) -> Manifest:
+        return made(kind, name, namespace=self.options.namespace, plan=self.options.name, labels=labels, spec=spec)
 
 
 _MOUNTS = {"shm": "/dev/shm", "weights": "/root/.cache/huggingface"}

@@ -8,6 +8,11 @@ from headway.errors import UsageError
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _PART = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9][-A-Za-z0-9.]*(?::[0-9]+)?/)?"  # a registry
+    r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(?:@[a-z0-9]+:[0-9a-fA-F]{32,})?"
+)
 _VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -36,3 +41,17 @@ def check_value(value: str, *, what: str) -> str:
             f"{what} {value!r} can be no label", hint="1 to 63 letters, digits and -_., a letter or digit at either end"
         )
     return value
+
+
+def check_image(image: str, *, where: str) -> str:
+    """A container image's name, as registries and runtimes take it. UsageError where it is none."""
+    if _IMAGE.fullmatch(image) is None:
+        raise UsageError(f"{image!r} is no name of an image", where=where, hint="like vllm/vllm-openai:v0.26.0")
+    return image
+
+
+def check_object(name: str, *, where: str) -> str:
+    """The name of an object that others made. UsageError where it is none."""
+    if len(name) > 253 or any(_PART.fullmatch(part) is None for part in name.split(".")):
+        raise UsageError(f"{name!r} is no name of an object", where=where, hint="as kubectl get prints it")
+    return name

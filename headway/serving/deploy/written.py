@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import yaml
 
 from headway.errors import UsageError
-from headway.serving.deploy.kubernetes import KINDS, MANAGED, PLAN_LABEL, Manifest
+from headway.serving.deploy.objects import KINDS, MANAGED, PLAN_LABEL, Manifest
 
-FILE = "plan.yaml"
-"""In the folder that `plan manifests` writes."""
 _HINT = "headway plan manifests writes such a file"
 
 

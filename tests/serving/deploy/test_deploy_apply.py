@@ -11,7 +11,9 @@ from headway.errors import HeadwayError, UsageError
 from headway.serving.allocation.types import Plan
 from headway.serving.deploy.apply import Cluster, Reach
 from headway.serving.deploy.engines import EngineOptions, engines
-from headway.serving.deploy.kubernetes import KubernetesOptions, Manifest, manifests
+from headway.serving.deploy.gateway_objects import GatewayOptions, gateway_objects
+from headway.serving.deploy.kubernetes import KubernetesOptions, manifests
+from headway.serving.deploy.objects import GATEWAY_KINDS, Manifest
 from tests.fakes.kubernetes_api import ApiServer, api_server
 from tests.serving.deploy.plans import MIXED, NODES, part, plan
 
@@ -119,10 +121,41 @@ def test_a_cluster_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
 
 
 def test_no_kubeconfig_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--kubeconfig: there is no file .*/none$"):
+        Cluster(Reach(tmp_path / "none"))
+    (tmp_path / "empty").write_text("")
     with pytest.raises(
         UsageError, match=r"^--kubeconfig: no usable kubeconfig: .* \(--kubeconfig FILE, or run in a pod\)$"
     ):
-        Cluster(Reach(tmp_path / "none"))
+        Cluster(Reach(tmp_path / "empty"))
+
+
+def with_gateway(of: Plan, image: str = "gw:1") -> list[Manifest]:
+    servers = engines(of, NODES, EngineOptions())
+    options = KubernetesOptions(namespace="serving", image="vllm:1")
+    return [*manifests(servers, options), *gateway_objects(servers, options, GatewayOptions(image))]
+
+
+def test_a_gateway_comes_with_its_plan_and_goes_with_it(api: ApiServer, cluster: Cluster) -> None:
+    list(cluster.apply(with_gateway(MIXED), "plan"))
+    for plural in ("serviceaccounts", "roles", "rolebindings", "configmaps"):
+        assert api.names(plural) == ["gateway-plan"]
+    assert {change.action for change in cluster.difference(with_gateway(MIXED), "plan")} == {"keep"}
+    gone = [change for change in cluster.apply(made(MIXED), "plan") if change.action != "keep"]
+    assert {change.action for change in gone} == {"delete"}
+    assert {change.name for change in gone} == {"gateway-plan"}
+    kinds = [change.kind for change in gone]
+    assert sorted(kinds) == ["ConfigMap", "Deployment", "Role", "RoleBinding", "Service", "ServiceAccount"]
+    assert kinds.index("Deployment") > max(map(kinds.index, GATEWAY_KINDS)), "what is left could not be found again"
+    assert not [path for path in api.objects if path.endswith("/gateway-plan")]
+
+
+def test_without_a_gateway_nobody_needs_to_know_of_roles(api: ApiServer, cluster: Cluster) -> None:
+    api.forbidden |= {"roles", "rolebindings", "serviceaccounts"}
+    list(cluster.apply(made(MIXED), "plan"))
+    assert api.names("deployments")
+    with pytest.raises(HeadwayError, match=r"cannot read ServiceAccount .*: 403: .* is forbidden"):
+        cluster.difference(with_gateway(MIXED), "plan")
 
 
 def test_labels_of_nodes(api: ApiServer, cluster: Cluster) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client
 
 from headway.errors import UsageError
 from headway.serving.allocation.types import Plan
@@ -16,21 +15,14 @@ from headway.serving.deploy.kubernetes import (
     ENGINE_LABEL,
     MODEL_LABEL,
     KubernetesOptions,
-    Manifest,
     equal_parts,
     manifests,
     plugin_config,
 )
+from headway.serving.deploy.objects import Manifest
 from headway.serving.deploy.text import documents
+from tests.serving.deploy.client_models import through_the_client
 from tests.serving.deploy.plans import EQUAL, MIXED, NODES, part, plan, whole
-
-MODELS = {
-    "Deployment": "V1Deployment",
-    "Service": "V1Service",
-    "ConfigMap": "V1ConfigMap",
-    "ResourceClaim": "ResourceV1ResourceClaim",
-    "ResourceClaimTemplate": "V1ResourceClaimTemplate",
-}
 
 
 def made(of: Plan, sharing: str = "dra", **more: Any) -> list[Manifest]:
@@ -47,18 +39,6 @@ def of_kind(found: list[Manifest], kind: str) -> dict[str, Manifest]:
 def pod(deployment: Manifest) -> Manifest:
     found: Manifest = deployment["spec"]["template"]["spec"]
     return found
-
-
-class _Response:
-    def __init__(self, body: object) -> None:
-        self.data = json.dumps(body)
-
-
-def through_the_client(manifest: Manifest) -> Any:
-    """The manifest as the client's typed models understand it: a field that they don't know is lost."""
-    api: Any = client.ApiClient()
-    model = getattr(client, MODELS[manifest["kind"]], None) or getattr(client, "V1ResourceClaim")  # noqa: B009
-    return api.sanitize_for_serialization(model.from_dict(manifest))
 
 
 @pytest.mark.parametrize("sharing", ["dra", "mps", "time-slicing"])
@@ -140,11 +120,47 @@ def test_every_pod_is_bound_to_its_node_and_replaced_rather_than_rolled() -> Non
     assert pod(deployments["llama-3-8b-1"])["containers"][0]["volumeMounts"] == [
         {"name": "shm", "mountPath": "/dev/shm"}
     ]
+    assert pod(deployments["llama-3-8b-1"])["volumes"] == [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "3Gi"}}
+    ]
+
+
+def test_every_container_asks_for_cpu_and_memory_and_has_no_limit_on_them() -> None:
+    for sharing, of in (("dra", MIXED), ("mps", EQUAL)):
+        for each in of_kind(made(of, sharing), "Deployment").values():
+            for container in [*pod(each)["containers"], *pod(each).get("initContainers", [])]:
+                assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+                assert not {"cpu", "memory"} & set(container["resources"].get("limits", {}))
+
+
+def test_what_an_engine_asks_for_can_be_said() -> None:
+    for each in of_kind(made(MIXED, cpu="500m", memory="24Gi"), "Deployment").values():
+        assert pod(each)["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "24Gi"}
+
+
+def test_one_late_answer_does_not_take_the_only_replica_out() -> None:
+    for each in of_kind(made(MIXED), "Deployment").values():
+        assert pod(each)["containers"][0]["readinessProbe"]["failureThreshold"] == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"cpu": "0"}, "--cpu: '0' is no number of cores"),
+        ({"cpu": "two"}, "--cpu: 'two' is no number of cores"),
+        ({"memory": "24"}, "--memory: '24' is no size"),
+        ({"memory": "24GB"}, "--memory: '24GB' is no size"),
+        ({"weights_claim": "My Claim"}, "--weights-claim: 'My Claim' is no name of an object"),
+    ],
+)
+def test_what_kubernetes_would_refuse_is_refused(more: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        made(MIXED, **more)
 
 
 def test_with_the_device_plugin_a_pod_asks_for_one_replica() -> None:
     for each in of_kind(made(EQUAL, "mps"), "Deployment").values():
-        assert pod(each)["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+        assert pod(each)["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
         assert "resourceClaims" not in pod(each)
 
 

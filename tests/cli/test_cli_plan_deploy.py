@@ -1,0 +1,254 @@
+"""`headway plan manifests`, `compose`, `gateway` and `apply`: files that run a plan, and a cluster that has what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headway.cli.main import run
+from headway.serving.allocation.files import write_nodes, write_plan
+from headway.serving.gateway.config_file import load_config, parse_config
+from tests.fakes.kubernetes_api import api_server
+from tests.serving.deploy.plans import EQUAL, MIXED, NODES, part, plan, whole
+
+ENGINES = ("llama-3-2-1b-0", "llama-3-2-3b-0", "llama-3-2-3b-1", "llama-3-8b-0", "qwen2-5-1-5b-0")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a plan in it."""
+    monkeypatch.chdir(tmp_path)
+    write_plan(Path("plan.yaml"), MIXED)
+    write_plan(Path("equal.yaml"), EQUAL)
+    write_plan(Path("clash.yaml"), plan(part("a", 0, 5, 0), part("a-0", 0, 5, 0)))
+    write_nodes(Path("nodes.yaml"), NODES)
+    return tmp_path
+
+
+@pytest.fixture
+def says(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a line, checks its exit code, and gives back what it printed."""
+
+    def asked(line: str, code: int = 0, *more: str) -> str:
+        capsys.readouterr()
+        assert run([*line.split(), *more]) == code
+        printed = capsys.readouterr()
+        return printed.err if code else printed.out
+
+    return asked
+
+
+def documents(file: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = list(yaml.safe_load_all(Path(file).read_text()))
+    return found
+
+
+def files(folder: str) -> set[str]:
+    return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_manifests_and_the_gateways_file_are_written(says: Callable[..., str]) -> None:
+    told = says("plan manifests -o k8s --namespace serving --weights llama-3-8b=meta-llama/Meta-Llama-3-8B")
+    assert "note: vLLM would load llama-3.2-1b, which is neither" in told
+    assert "would load llama-3-8b," not in told
+    assert "--gateway-image IMAGE, or by headway gateway k8s/config/gateway.yaml in the cluster's network" in told
+    assert {each["kind"] for each in documents("k8s/engines.yaml")} == {
+        *("Deployment", "Service", "ResourceClaim", "ResourceClaimTemplate")
+    }
+    assert "meta-llama/Meta-Llama-3-8B" in Path("k8s/engines.yaml").read_text()
+    assert {pool.models[0] for pool in load_config(Path("k8s/config/gateway.yaml")).pools} == {
+        it.model for it in MIXED.instances
+    }
+
+
+@pytest.mark.parametrize("more", ["", " --gateway-image headway:1", " --plan equal.yaml --sharing mps"])
+def test_all_that_kubectl_sees_in_the_folder_are_objects(says: Callable[..., str], more: str) -> None:
+    says(f"plan manifests -o k8s{more}")
+    seen = [
+        path for path in Path("k8s").iterdir() if path.suffix in (".yaml", ".yml", ".json")
+    ]  # it does not go deeper
+    assert seen
+    for path in seen:
+        assert all(each["apiVersion"] and each["kind"] for each in documents(str(path)))
+
+
+def test_a_gateway_in_the_cluster_and_what_it_leaves_open(says: Callable[..., str]) -> None:
+    told = says("plan manifests -o k8s --gateway-image headway:1")
+    assert "without a key" in told
+    assert "journal is lost with its pod (emptyDir)" in told
+    assert "--gateway-image IMAGE" not in told
+    (config,) = (each["data"] for each in documents("k8s/gateway.yaml") if each["kind"] == "ConfigMap")
+    assert isinstance(config, dict)
+    assert parse_config(config["gateway.yaml"], where="test").pools
+    told = says("plan manifests -o k8s --gateway-image headway:1 --gateway-keys keys --journal-claim journal")
+    assert "without a key" not in told
+    assert "journal is lost" not in told
+
+
+def test_files_of_another_way_go_and_those_of_others_stay(says: Callable[..., str]) -> None:
+    says("plan manifests -o k8s --plan equal.yaml --sharing mps --gateway-image headway:1")
+    Path("k8s/mine.yaml").write_text("kind: Mine\n")
+    assert files("k8s") == {"engines.yaml", "gateway.yaml", "device-plugin.yaml", "mine.yaml"}
+    told = says("plan manifests -o k8s --plan equal.yaml")
+    assert "removed k8s/device-plugin.yaml, which this plan does not have" in told
+    assert "removed k8s/gateway.yaml" in told
+    assert files("k8s") == {"engines.yaml", "config/gateway.yaml", "mine.yaml"}
+    Path("k8s/device-plugin.yaml").write_text("kind: Mine\n")
+    assert "removed" not in says("plan manifests -o k8s --plan equal.yaml")
+    assert "device-plugin.yaml" in files("k8s")
+
+
+def test_the_plan_is_not_written_over(says: Callable[..., str]) -> None:
+    before = Path("plan.yaml").read_text()
+    says("plan manifests -o .")
+    assert Path("plan.yaml").read_text() == before
+    Path("plan.yaml").rename("engines.yaml")
+    error = says("plan manifests -o . --plan engines.yaml", 2)
+    assert "engines.yaml: is read here and would be written over" in error
+    assert Path("engines.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "file", "verb"),
+    [
+        ("plan manifests -o d", "d/engines.yaml", "manifests"),
+        ("plan manifests -o d --gateway-image x", "d/gateway.yaml", "manifests"),
+        ("plan compose -o d", "d/gateway.yaml", "compose"),
+        ("plan gateway -o d/g.yaml " + " ".join(f"--url {name}=http://h" for name in ENGINES), "d/g.yaml", "gateway"),
+    ],
+)
+def test_a_file_of_somebody_else_is_not_written_over(says: Callable[..., str], line: str, file: str, verb: str) -> None:
+    Path("d").mkdir()
+    Path(file).write_text("pools: mine\n")
+    assert f"{file}: is there, and was not written by headway plan {verb}" in says(line, 2)
+    assert files("d") == {Path(file).name}, "the others were written before it was refused"
+    assert Path(file).read_text() == "pools: mine\n"
+    Path(file).unlink()
+    says(line)
+    says(line)
+
+
+def test_a_compose_file_and_a_gateway_that_knows_its_ports(says: Callable[..., str]) -> None:
+    says("plan compose -o dc --port 9100")
+    services = yaml.safe_load(Path("dc/compose.yaml").read_text())["services"]
+    published = {each["ports"][0].split(":")[1] for each in services.values() if "ports" in each}
+    pools = load_config(Path("dc/gateway.yaml")).pools
+    assert {replica.url.rsplit(":", 1)[1] for pool in pools for replica in pool.replicas} == published
+    assert min(published) == "9100"
+
+
+def test_a_compose_file_of_one_of_two_machines(says: Callable[..., str]) -> None:
+    write_plan(Path("two.yaml"), plan(whole("llama-3-8b", 0, 0), whole("llama-3-8b", 1, 0, node="node-b")))
+    assert "the plan is on 2 machines" in says("plan compose -o dc --plan two.yaml", 2)
+    says("plan compose -o dc --plan two.yaml --node node-b")
+    assert list(yaml.safe_load(Path("dc/compose.yaml").read_text())["services"]) == ["llama-3-8b-1"]
+    assert "--node: the plan has nothing on node-c" in says("plan compose -o dc --plan two.yaml --node node-c", 2)
+
+
+def test_engines_that_were_started_otherwise(says: Callable[..., str]) -> None:
+    assert "--url: says nothing of llama-3-2-1b-0, llama-3-2-3b-0" in says(
+        "plan gateway --url llama-3-8b-0=http://h:1", 2
+    )
+    line = "plan gateway " + " ".join(f"--url {name}=http://h:{at}" for at, name in enumerate(ENGINES, start=1))
+    error = says(f"{line} --url nope=http://h", 2)
+    assert f"--url: the plan has no engine nope (it has {', '.join(ENGINES)})" in error
+    assert not Path("gateway.yaml").exists()
+    says(line)
+    assert {replica.url for pool in load_config(Path("gateway.yaml")).pools for replica in pool.replicas} == {
+        f"http://h:{at}" for at in range(1, len(ENGINES) + 1)
+    }
+    assert "'ftp://h' is not an address like http" in says(line.replace("http://h:1", "ftp://h"), 2)
+
+
+def test_applying_is_a_dry_run_until_it_is_meant(says: Callable[..., str], folder: Path) -> None:
+    with api_server(folder) as api:
+        line = f"plan apply --kubeconfig {api.kubeconfig} --namespace serving"
+        assert "nothing was done: add --yes" in says(line)
+        assert not api.objects
+        assert "changed in serving" in says(f"{line} --yes")
+        assert api.names("deployments") == sorted(ENGINES)
+        assert "0 objects would change" in says(line)
+
+
+def test_what_was_written_is_applied_as_it_is(says: Callable[..., str], folder: Path) -> None:
+    says("plan manifests -o k8s --namespace serving --name mine --weights llama-3-8b=meta-llama/Meta-Llama-3-8B")
+    with api_server(folder) as api:
+        says(f"plan apply --kubeconfig {api.kubeconfig} --from k8s --yes")
+        (large,) = (body for path, body in api.objects.items() if path.endswith("serving/deployments/llama-3-8b-0"))
+        assert "meta-llama/Meta-Llama-3-8B" in str(large)
+        assert "0 objects would change in serving" in says(f"plan apply --kubeconfig {api.kubeconfig} --from k8s")
+        error = says(f"plan apply --kubeconfig {api.kubeconfig} --namespace serving --name other --yes", 2)
+        assert "is of the plan 'mine', not of 'other'" in error
+
+
+def test_a_gateway_that_was_written_is_applied_too(says: Callable[..., str], folder: Path) -> None:
+    says("plan manifests -o k8s --namespace serving --gateway-image headway:1")
+    with api_server(folder) as api:
+        says(f"plan apply --kubeconfig {api.kubeconfig} --from k8s --yes")
+        assert api.names("roles") == ["gateway-plan"]
+        line = f"plan apply --kubeconfig {api.kubeconfig} --namespace serving"
+        assert "0 objects would change" in says(f"{line} --gateway-image headway:1")
+        assert "delete Role gateway-plan" in says(line)
+        Path("k8s/gateway.yaml").write_text("pools: []\n")
+        assert "delete Role gateway-plan" in says(f"plan apply --kubeconfig {api.kubeconfig} --from k8s")
+
+
+def test_files_of_two_plans_are_refused(says: Callable[..., str]) -> None:
+    says("plan manifests -o k8s --gateway-image headway:1 --name a")
+    gateway = Path("k8s/gateway.yaml").read_text()
+    says("plan manifests -o k8s --gateway-image headway:1 --name b")
+    Path("k8s/gateway.yaml").write_text(gateway)
+    assert "k8s: its files are of several plans: a in default, b in default" in says("plan apply --from k8s", 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("plan apply --from k8s --weights a=b", "--weights: --from k8s has it already"),
+        ("plan apply --from k8s --arg=--x", "--arg: --from k8s has it already"),
+        ("plan apply --from k8s --gateway-image x", "--gateway-image: --from k8s has it already"),
+        ("plan apply --from k8s --memory 1Gi", "--memory: --from k8s has it already"),
+        ("plan apply --from k8s --namespace other", "--namespace: k8s is for default, not for other"),
+        ("plan apply --from k9s", "k9s/engines.yaml: cannot read it"),
+        ("plan apply --from k8s --kubeconfig nope", "--kubeconfig: there is no file nope"),
+        ("plan nodes --cluster --kubeconfig nope", "--kubeconfig: there is no file nope"),
+        ("plan apply --namespace a,b", "--namespace: 'a,b' is no name"),
+        ("plan manifests -o k9s --name A_b", "'A_b' is no name"),
+        ("plan manifests -o k9s --namespace a.b", "--namespace: 'a.b' is no name"),
+        ("plan compose -o k9s --name A_b", "--name: 'A_b' is no name"),
+        ("plan manifests -o k9s --policy foo", "--policy: unknown policy 'foo'"),
+        ("plan compose -o k9s --policy foo", "--policy: unknown policy 'foo'"),
+        (
+            f"plan gateway -o k9s {' '.join(f'--url {name}=http://h' for name in ENGINES)} --policy foo",
+            "--policy: unkn",
+        ),
+        ("plan manifests -o k9s --image=", "--image: '' is no name of an image"),
+        ("plan compose -o k9s --image=", "--image: '' is no name of an image"),
+        ("plan manifests -o k9s --arg foo", "--arg: 'foo' is no option"),
+        ("plan manifests -o k9s --arg=--gpu-memory-utilization=0.9", "--arg: --gpu-memory-utilization=0.9 is not for"),
+        ("plan compose -o k9s --arg=-tp --arg=2", "--arg: -tp is not for you to say"),
+        ("plan manifests -o k9s --cpu none", "--cpu: 'none' is no number of cores"),
+        ("plan manifests -o k9s --memory 24", "--memory: '24' is no size"),
+        ("plan manifests -o k9s --gateway-keys x", "--gateway-keys: goes with --gateway-image"),
+        ("plan manifests -o k9s --journal-claim x", "--journal-claim: goes with --gateway-image"),
+        ("plan manifests -o k9s --plan clash.yaml", "a-0 and number 0 of a are both called a-0"),
+        ("plan compose -o k9s --plan clash.yaml", "a-0 and number 0 of a are both called a-0"),
+        ("plan manifests -o k9s --weights a", "--weights: 'a' is not NAME=VALUE"),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_is_written(says: Callable[..., str], line: str, what: str) -> None:
+    says("plan manifests -o k8s")
+    error = says(line, 2)
+    assert what in error
+    assert error.count("\n") == 1
+    assert not Path("k9s").exists()
+
+
+def test_a_cluster_that_does_not_answer_is_no_mistake_of_the_user(says: Callable[..., str], folder: Path) -> None:
+    with api_server(folder) as api:
+        kubeconfig = api.kubeconfig
+    assert "cannot read ResourceClaim" in says(f"plan apply --kubeconfig {kubeconfig}", 1)
+    assert "cannot list nodes" in says(f"plan nodes --cluster --kubeconfig {kubeconfig} -o n.yaml", 1)
