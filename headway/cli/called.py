@@ -22,6 +22,16 @@ def read_all_calls(paths: Sequence[Path]) -> list[Call]:
     return list(found)
 
 
+def read_calls_there_are(paths: Sequence[Path], *, wait: bool) -> list[Call]:
+    """The calls of files that may hold none yet: a new gateway's journal. With `wait` they may be missing or empty.
+
+    Raises:
+        UsageError: a file is of no known kind; without `wait`, or cannot be read.
+    """
+    there = [path for path in paths if not wait or (path.exists() and path.stat().st_size > 0)]
+    return list(import_calls([Source(str(path), read_text(path)) for path in there]).calls)
+
+
 def read_text(path: Path) -> str:
     """A file's text. UsageError where it cannot be read."""
     try:
@@ -33,7 +43,7 @@ def read_text(path: Path) -> str:
 
 
 def spare_inputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
-    """UsageError where a file that is to be written is one that is read, by whatever name, or is to be written twice."""
+    """UsageError where an output is a file that is read, by whatever name, or that is another output, too."""
     read = [path for path in inputs if path is not None]
     written: list[Path] = []
     for path in outputs:

@@ -82,7 +82,9 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except UsageError as error:
-        print(f"headway: {error}", file=sys.stderr)
+        from headway.cli.shown import shown
+
+        print(f"headway: {shown(str(error))}", file=sys.stderr)
         return 2
     except HeadwayError as error:
         print(f"headway: {error}", file=sys.stderr)

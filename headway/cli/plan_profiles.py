@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headway.cli.shown import print_line
 from headway.errors import UsageError
 from headway.serving.allocation.devices import check_devices
 from headway.serving.allocation.topology_types import Node
@@ -19,7 +20,7 @@ def check_profiles(
     models = {use.model for demand in demands for use in demand.aggregate.uses}
     silent = check_devices(known, there, models=models, where=str(profiles), nodes_where=str(nodes))
     if silent:
-        print(f"note: {profiles} does not say of which GPUs the curves of {', '.join(silent)} are")
+        print_line(f"note: {profiles} does not say of which GPUs the curves of {', '.join(silent)} are")
 
 
 def gpu_bytes(nodes: Sequence[Node]) -> int | None:

@@ -11,17 +11,20 @@ from rich.table import Table
 
 from headway.cli.called import read_all_calls
 from headway.cli.plan_profiles import engine_models
+from headway.cli.shown import cell
 from headway.cli.tables import plain_table, print_table
 from headway.errors import UsageError
 from headway.serving.allocation.files import read_nodes, read_plan
 from headway.serving.allocation.interference import PER_NEIGHBOUR, Interference
-from headway.serving.allocation.types import Plan
+from headway.serving.allocation.place import check_places
+from headway.serving.allocation.types import Forecast, Plan
 from headway.serving.engine import hardware
 from headway.serving.policies import NAMES
 from headway.serving.simulate.instances import Running, instances, placed
 from headway.serving.simulate.steady import Coming, Length, most_in_flight, steady
 from headway.serving.simulate.workflow_summary import WorkflowSummary, summarise
 from headway.serving.simulate.workflows import run_workflows
+from headway.serving.workflows.calls import Run
 from headway.serving.workflows.programs.recorded import Recorded
 from headway.serving.workflows.record import by_workflow, runs_of
 
@@ -62,42 +65,53 @@ def simulate(
         raise UsageError(f"{runs} are too few to measure", where="--runs")
     if policy not in POLICIES:
         raise UsageError(f"{policy!r} is none of {', '.join(POLICIES)}", where="--policy")
-    old = read_plan(plan)
-    if not old.instances or not old.forecasts:
-        raise UsageError("is not placed", where=str(plan), hint="headway plan make places what it makes")
-    seen = by_workflow(runs_of(read_all_calls(calls)))
-    missing = [it.workflow for it in old.forecasts if it.workflow not in seen]
-    if missing:
-        raise UsageError(
-            f"no run of {', '.join(missing)} was recorded", where="--calls", hint=f"recorded: {', '.join(seen)}"
-        )
-    programs = {it.workflow: Recorded(seen[it.workflow], seed=seed) for it in old.forecasts}
+    old = _placed_plan(plan)
+    recorded = _recorded(old, calls)
+    programs = {name: Recorded(own, seed=seed) for name, own in recorded.items()}
     running = _engines(old, nodes, programs, engine_model or [])
-    recorded_s = {name: sum(it.end_s - it.start_s for it in own) / len(own) for name, own in seen.items()}
-    table = plain_table()
-    for column in ("load", "workflow", "runs/s", "mean s", "median s", "p99 s", "planned s", "keeps up"):
-        table.add_column(column, justify="left" if column in ("workflow", "keeps up") else "right", no_wrap=True)
-    kept = True
+    start = instances(running, policy=policy, interference=Interference(interference))
+    lonely_s = {name: sum(it.end_s - it.start_s for it in own) / len(own) for name, own in recorded.items()}
+    table, kept = _table(), True
     for part in loads:
         coming = [
-            Coming(it.workflow, programs[it.workflow], it.rate * part, recorded_s[it.workflow]) for it in old.forecasts
+            Coming(it.workflow, programs[it.workflow], it.rate * part, lonely_s[it.workflow]) for it in old.forecasts
         ]
         simulated = run_workflows(
-            instances(running, policy=policy, interference=Interference(interference)),
+            start,
             steady(coming, Length(SPAN, runs, MOST), limit=LIMIT),
             seed=seed,
             most_in_flight=most_in_flight(coming, limit=LIMIT),
             keep_calls=False,
         )
-        for forecast in old.forecasts:
-            found = summarise(simulated, forecast.workflow)
-            planned = f"{forecast.latency_s:.3g}" if part == 1 else ""
-            _add(table, part, forecast.workflow, forecast.rate * part, found, planned)
-            kept = kept and (found.stable or part < loads[-1])
+        found = [summarise(simulated, forecast.workflow) for forecast in old.forecasts]
+        for forecast, summary in zip(old.forecasts, found, strict=True):
+            _add(table, part, forecast, summary)
+        kept = all(summary.stable for summary in found)
     print_table(table, plain_width=PLAIN_WIDTH)
     if not kept:
         print(f"At load {loads[-1]:g} runs pile up: the plan does not carry it")
         raise typer.Exit(1)
+
+
+def _placed_plan(path: Path) -> Plan:
+    """UsageError: it is not placed."""
+    plan = read_plan(path)
+    if not plan.instances or not plan.forecasts:
+        raise UsageError("is not placed", where=str(path), hint="headway plan make places what it makes")
+    return plan
+
+
+def _recorded(plan: Plan, calls: Sequence[Path]) -> dict[str, list[Run]]:
+    """The runs of the plan's workflows. UsageError: there are none of some."""
+    seen = by_workflow(runs_of(read_all_calls(calls)))
+    missing = [it.workflow for it in plan.forecasts if it.workflow not in seen]
+    if missing:
+        raise UsageError(
+            f"no run of {', '.join(missing)} was recorded",
+            where="--calls",
+            hint=f"recorded: {', '.join(seen)}",
+        )
+    return {it.workflow: list(seen[it.workflow]) for it in plan.forecasts}
 
 
 def _loads(text: str) -> list[float]:
@@ -112,7 +126,9 @@ def _loads(text: str) -> list[float]:
 
 def _engines(plan: Plan, nodes: Path, programs: Mapping[str, Recorded], known_as: Sequence[str]) -> list[Running]:
     """The plan's instances as engines."""
-    devices = {node.name: node.device for node in read_nodes(nodes)}
+    there = read_nodes(nodes)
+    check_places(plan, there)
+    devices = {node.name: node.device for node in there}
     block_tokens: dict[str, int] = {}
     for program in programs.values():
         for model, size in program.block_tokens.items():
@@ -127,8 +143,6 @@ def _engines(plan: Plan, nodes: Path, programs: Mapping[str, Recorded], known_as
         )
     names = engine_models(known_as, sorted(planned))
     for it in plan.instances:
-        if it.node not in devices:
-            raise UsageError(f"has no {it.node}, where the plan has {it.model} #{it.number}", where=str(nodes))
         hardware.known(hardware.DEVICES, devices[it.node], "device")
         if names.get(it.model, it.model) not in hardware.MODELS:
             raise UsageError(
@@ -144,6 +158,16 @@ def _engines(plan: Plan, nodes: Path, programs: Mapping[str, Recorded], known_as
     )
 
 
-def _add(table: Table, part: float, workflow: str, rate: float, found: WorkflowSummary, planned: str) -> None:
+def _table() -> Table:
+    table = plain_table()
+    for column in ("load", "workflow", "runs/s", "mean s", "median s", "p99 s", "planned s", "keeps up"):
+        table.add_column(column, justify="left" if column in ("workflow", "keeps up") else "right", no_wrap=True)
+    return table
+
+
+def _add(table: Table, part: float, forecast: Forecast, found: WorkflowSummary) -> None:
+    """A line: what was measured at a part of the rate, and at the whole what was planned."""
     measured = [f"{it:.3g}" if it == it else "-" for it in (found.mean_s, found.p50_s, found.p99_s)]
-    table.add_row(f"{part:g}", workflow, f"{rate:.3g}", *measured, planned, "yes" if found.stable else "no")
+    planned = f"{forecast.latency_s:.3g}" if part == 1 else ""
+    rate, keeps_up = f"{forecast.rate * part:.3g}", "yes" if found.stable else "no"
+    table.add_row(f"{part:g}", cell(forecast.workflow), rate, *measured, planned, keeps_up)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headway.cli.called import read_all_calls
+from headway.cli.called import read_calls_there_are, spare_inputs
 from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
 from headway.cli.plan_words import forecast_words, print_plan
+from headway.cli.shown import cell, print_line
 from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import parse_time
 from headway.errors import UsageError
@@ -56,19 +59,24 @@ def watch(
 ) -> None:
     """Say what has drifted from what the plan was made for, and propose a new one where that is clearly better.
 
-    Exit code 1: something has drifted.
+    Exit code 1: something has drifted. 3: nothing has, but of some workflow too few runs were seen to tell.
     """
     window_s = parse_time(last, where="--last") if last else None
     every_s = parse_time(every, where="--every") if every else None
+    if window_s == 0:
+        raise UsageError("no run began in no time", where="--last")
     if every_s is not None and every_s < 1:
         raise UsageError(f"{every} is less than a second", where="--every")
     if not 0 <= better < 1:
         raise UsageError(f"{better:g} is not from 0 to below 1", where="--better")
     if most_moves is not None and most_moves < 0:
         raise UsageError(f"{most_moves} is below 0", where="--most-moves")
+    made_for = workflows or workflows_of(plan)
+    if output is not None:
+        spare_inputs([output, workflows_of(output)], [*journal, plan, made_for, profiles, nodes])
     looking = _Looking(
         old=read_plan(plan),
-        expected={each.workflow: each for each in read_aggregates(workflows or workflows_of(plan))},
+        expected={each.workflow: each for each in read_aggregates(made_for)},
         profiles=profiles,
         nodes=nodes,
         interference=Interference(interference),
@@ -79,13 +87,20 @@ def watch(
     if not looking.old.instances:
         raise UsageError("is not placed", where=str(plan), hint="headway plan make places what it makes")
     while True:
-        drifted = looking.look(_recent(runs_of(read_all_calls(journal)), window_s))
+        told = looking.look(_recent(runs_of(read_calls_there_are(journal, wait=every_s is not None)), window_s))
         if every_s is None:
-            if drifted:
-                raise typer.Exit(1)
-            return
+            raise typer.Exit(told)
+        sys.stdout.flush()
         time.sleep(every_s)
         print()
+
+
+class Told(IntEnum):
+    """What a look at the calls told: the exit code."""
+
+    AS_PLANNED = 0
+    DRIFTED = 1
+    TOO_FEW = 3
 
 
 class _Looking:
@@ -107,30 +122,38 @@ class _Looking:
         self._of = {"profiles": profiles, "nodes": nodes}
         self._interference, self._better, self._most_moves = interference, better, most_moves
 
-    def look(self, runs: Sequence[Run]) -> bool:
-        """Compare, print and propose: whether anything has drifted."""
+    def look(self, runs: Sequence[Run]) -> Told:
+        """Compare, print and propose."""
+        if not runs:
+            print(f"no run of a workflow is recorded yet: {LEAST_RUNS} of each are needed to say anything")
+            return Told.TOO_FEW
         forecasts = {each.workflow: each for each in self.old.forecasts}
         measured: dict[str, tuple[Aggregate, float]] = {}
         figures: list[Compared] = []
+        few = False
         seen = by_workflow(runs)
         for name in sorted({*forecasts, *seen}):
             own = seen.get(name, [])
             if name not in forecasts or name not in self._expected:
-                print(f"{name}: {counted(len(own), 'run')}, and the plan was not made for it")
+                print_line(f"{name}: {counted(len(own), 'run')}, and the plan was not made for it")
             elif len(own) < LEAST_RUNS:
-                print(f"{name}: {counted(len(own), 'run')} seen: {LEAST_RUNS} are needed to say anything")
+                few = True
+                print_line(f"{name}: {counted(len(own), 'run')} seen: {LEAST_RUNS} are needed to say anything")
             else:
                 found, rate = aggregate(own), rate_of([run.start_s for run in own])
                 measured[name] = (found, rate)
                 figures += compare(self._expected[name], forecasts[name], found, rate=rate)
-        if not figures:
-            return False
-        _print_figures(figures)
         drifted = [each for each in figures if each.drifted]
-        print(f"{counted(len(drifted), 'figure')} drifted" if drifted else "nothing has drifted")
+        if figures:
+            _print_figures(figures)
+            print(f"{counted(len(drifted), 'figure')} drifted" if drifted else "nothing has drifted")
         if drifted:
-            self._propose(measured)
-        return bool(drifted)
+            try:
+                self._propose(measured)
+            except UsageError as error:  # what was measured cannot be planned for; that it has drifted is still so
+                print_line(f"no plan can be proposed: {error}")
+            return Told.DRIFTED
+        return Told.TOO_FEW if few else Told.AS_PLANNED
 
     def _propose(self, measured: dict[str, tuple[Aggregate, float]]) -> None:
         demands = []
@@ -141,7 +164,7 @@ class _Looking:
         check_profiles(self._profiles, self._nodes, demands, **self._of)
         predictor = self._calibrated(demands, set(measured))
         domains = [len(domain) for node in self._nodes for domain in node.domains]
-        now = replace(self.old, forecasts=predictor.forecast(demands, self.old.shares, self.old.instances))
+        now = self._as_it_is(demands, predictor)
         new = search(
             demands,
             predictor,
@@ -153,11 +176,16 @@ class _Looking:
         new = keeping(new, self.old, self._nodes)
         new = replace(new, forecasts=predictor.forecast(demands, new.shares, new.instances))
         if self._most_moves is not None and len(started(self.old, new)) > self._most_moves:
+            if self._unplanned(demands):
+                raise UsageError(f"{self._most_moves} are too few to start", where="--most-moves")
             new = within(self.old, new, self._nodes, demands, predictor, most_moves=self._most_moves)
         print("\nas it is, with what was measured:")
         for each in now.forecasts:
-            print(f"  {forecast_words(each)}")
-        missed, latency_s = worth(now)
+            print_line(forecast_words(each), indent="  ")
+        unplanned = self._unplanned(demands)
+        if unplanned:
+            print_line(f"and no engine serves {', '.join(unplanned)}", indent="  ")
+        missed, latency_s = (1.0, 0.0) if unplanned else worth(now)
         new_missed, new_latency_s = worth(new)
         if not (
             new_missed < missed - 0.01 or (new_missed <= missed and new_latency_s < latency_s * (1 - self._better))
@@ -167,9 +195,9 @@ class _Looking:
         come, go = started(self.old, new), stopped(self.old, new)
         print(f"proposed: {counted(len(come), 'instance')} to start, {len(go)} to stop")
         for it in go:
-            print(f"  stop  {it.model} #{it.number} on {it.node} GPU {', '.join(map(str, it.gpus))}")
+            print_line(f"stop {it.model} #{it.number} on {it.node} GPU {', '.join(map(str, it.gpus))}", indent="  ")
         for it in come:
-            print(f"  start {it.model} #{it.number} on {it.node} GPU {', '.join(map(str, it.gpus))}")
+            print_line(f"start {it.model} #{it.number} on {it.node} GPU {', '.join(map(str, it.gpus))}", indent="  ")
         print()
         print_plan(new, self._nodes, most_rejected=0)
         if self._output is not None:
@@ -178,17 +206,34 @@ class _Looking:
             write_aggregates(beside, [demand.aggregate for demand in demands])
             print(f"wrote {self._output} and {beside}")
 
+    def _unplanned(self, demands: Sequence[Demand]) -> list[str]:
+        """Models that are called and that the plan in force has not."""
+        called = {use.model for demand in demands for use in demand.aggregate.uses}
+        return sorted(called - {share.model for share in self.old.shares})
+
+    def _as_it_is(self, demands: Sequence[Demand], predictor: Predictor) -> Plan:
+        """The plan in force with forecasts for what was measured, but calls of models that it has not."""
+        unplanned = set(self._unplanned(demands))
+        known = [replace(each, aggregate=_without(each.aggregate, unplanned)) for each in demands]
+        return replace(self.old, forecasts=predictor.forecast(known, self.old.shares, self.old.instances))
+
     def _calibrated(self, demands: Sequence[Demand], measured: set[str]) -> Predictor:
-        """A predictor that says of the plan in force what was measured."""
+        """A predictor that says of the plan in force what was measured, of workflows that call only its models."""
         plain = Predictor(self._profiles, interference=self._interference, slices_per_gpu=self._slices)
         factors = {}
-        for demand, said in zip(demands, plain.forecast(demands, self.old.shares, self.old.instances), strict=True):
+        for demand, said in zip(demands, self._as_it_is(demands, plain).forecasts, strict=True):
             other_s, is_s = demand.aggregate.other_s, demand.aggregate.latency_s
-            if said.workflow in measured and other_s < said.latency_s < float("inf") and is_s > other_s:
+            if self._unplanned([demand]) or said.workflow not in measured:
+                continue
+            if other_s < said.latency_s < float("inf") and is_s > other_s:
                 factors[said.workflow] = (is_s - other_s) / (said.latency_s - other_s)
         return Predictor(
             self._profiles, interference=self._interference, calibration=factors, slices_per_gpu=self._slices
         )
+
+
+def _without(aggregate: Aggregate, models: set[str]) -> Aggregate:
+    return replace(aggregate, uses=tuple(use for use in aggregate.uses if use.model not in models))
 
 
 def _recent(runs: Sequence[Run], window_s: float | None) -> list[Run]:
@@ -212,8 +257,8 @@ def _print_figures(figures: Sequence[Compared]) -> None:
         off = each.measured - each.expected
         relative = each.what != "share" and 0 < each.expected < float("inf")
         table.add_row(
-            each.workflow if each.workflow != before else "",
-            f"{each.model} {each.what}".strip(),
+            cell(each.workflow if each.workflow != before else ""),
+            cell(f"{each.model} {each.what}".strip()),
             f"{each.expected:.3g}{unit}",
             f"{each.measured:.3g}{unit}",
             f"{off / each.expected:+.0%}" if relative else f"{off:+.3g}",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from headway.cli.shown import cell, print_line
 from headway.cli.tables import plain_table, print_table
+from headway.errors import UsageError
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Forecast, Plan, Shape
 
@@ -19,10 +21,16 @@ def shape_words(shape: Shape, slices_per_gpu: int) -> str:
     return f"{shape.slices / slices_per_gpu:g} GPU"
 
 
+def check_most(most: int) -> None:
+    """UsageError: so many rejected neighbours cannot be printed."""
+    if most < 0:
+        raise UsageError(f"{most} is below 0", where="--most")
+
+
 def print_plan(plan: Plan, nodes: Sequence[Node], *, most_rejected: int) -> None:
     """Forecasts, shares, places, and what was rejected."""
     for forecast in plan.forecasts:
-        print(forecast_words(forecast))
+        print_line(forecast_words(forecast))
     print()
     _print_shares(plan)
     if plan.instances:
@@ -31,7 +39,7 @@ def print_plan(plan: Plan, nodes: Sequence[Node], *, most_rejected: int) -> None
     if plan.rejected and most_rejected > 0:
         print("\nRejected, each for one step away from this plan:")
         for each in plan.rejected[:most_rejected]:
-            print(f"  {each.what}: {each.why}")
+            print_line(f"{each.what}: {each.why}", indent="  ")
         if len(plan.rejected) > most_rejected:
             print(f"  and {len(plan.rejected) - most_rejected} more, in the file")
 
@@ -44,6 +52,8 @@ def carries(plan: Plan) -> bool:
 def forecast_words(forecast: Forecast) -> str:
     """One workflow in a sentence."""
     error = f" ±{forecast.error:.0%}" if forecast.error is not None else ""
+    if not forecast.bottleneck:
+        return f"{forecast.workflow} at {forecast.rate:.3g}/s: calls no model of the plan"
     if forecast.latency_s == float("inf"):
         return (
             f"{forecast.workflow}: cannot be served at {forecast.rate:.3g}/s: at most {forecast.throughput:.3g}/s, "
@@ -63,14 +73,14 @@ def _print_shares(plan: Plan) -> None:
     table.add_column("GPUs in all", justify="right")
     workflows = [forecast.workflow for forecast in plan.forecasts]
     for workflow in workflows:
-        table.add_column(f"of {workflow}", justify="right")
+        table.add_column(cell(f"of {workflow}"), justify="right")
     for share in plan.shares:
         parts = []
         for forecast in plan.forecasts:
             part_s = forecast.latency_by_model_s.get(share.model)
             parts.append("" if part_s is None else f"{part_s:.3g} s")
         table.add_row(
-            share.model,
+            cell(share.model),
             str(share.replicas),
             shape_words(share.shape, plan.slices_per_gpu),
             f"{share.slices() / plan.slices_per_gpu:g}",
@@ -97,6 +107,6 @@ def _print_places(plan: Plan, nodes: Sequence[Node]) -> None:
     for node, gpu in places:
         free = (plan.slices_per_gpu - used[node, gpu]) / plan.slices_per_gpu
         has = ", ".join(on_gpu[node, gpu]) or "-"
-        table.add_row(node if node != before else "", str(gpu), has, f"{free:g}" if free else "")
+        table.add_row(cell(node if node != before else ""), str(gpu), cell(has), f"{free:g}" if free else "")
         before = node
     print_table(table, plain_width=PLAIN_WIDTH)

@@ -71,7 +71,7 @@ def test_a_journal_and_spans_become_calls_and_calls_become_figures(
     ]
     assert run(["trace", "calls", str(calls), "-o", str(trace), "--aggregates", str(figures)]) == 0
     out = capsys.readouterr().out
-    assert "rag: 2 runs, 3.5 s" in out
+    assert "rag: 2 runs at 0.333/s, 3.5 s" in out
     row = next(line for line in out.splitlines() if line.startswith("small"))
     assert row.split() == ["small", "1.5", "1.33", "1.33", "1.5", "62.5%", "60%", "100", "7"]
     names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"}
@@ -81,6 +81,7 @@ def test_a_journal_and_spans_become_calls_and_calls_become_figures(
     assert run(["trace", "calls", str(calls), "--json"]) == 0
     bot, rag = json.loads(capsys.readouterr().out)["workflows"]
     assert (bot["latency_s"], rag["runs"], rag["overlap_s"], rag["other_s"]) == (2.0, 2, 0.0, 0.5)
+    assert (bot["rate"], rag["rate"]) == (0.0, pytest.approx(1 / 3)), "one run has no rate"
 
 
 def test_the_runs_of_a_trace_lie_beside_each_other(journal: Path, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_mistakes_are_one_line_with_what_to_do(tmp_path: Path, capsys: pytest.Ca
         for path, words in (
             (other, f"{other}: is neither a gateway's journal nor"),
             (none, f"{none}: hold no call of a workflow"),
-            (bad, f"{bad}:1: run: Field required"),
+            (bad, f"{bad}:1: run: is missing"),
             (binary, f"{binary}: is not text"),
             (tmp_path / "missing", f"{tmp_path / 'missing'}: cannot read it"),
         ):

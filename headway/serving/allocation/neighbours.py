@@ -2,18 +2,26 @@
 
 A neighbour differs in one step: a slice step moved from one model to another, each of which makes the best of what it
 then has; a higher or lower tensor-parallel degree on the same GPUs; one replica more or fewer.
+
+The neighbours of a placed plan are placed as it is, so that both have the slowdown by the instances that they meet. A
+search reckons with a GPU full of busy ones, and so may have left out a neighbour that is faster where it would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from headway.serving.allocation.branch import ROUNDING
 from headway.serving.allocation.packing import shares_fit
+from headway.serving.allocation.place import place
 from headway.serving.allocation.predict import Predictor, slowed
-from headway.serving.allocation.types import Demand, Forecast, Rejected, Share
+from headway.serving.allocation.topology_types import Node
+from headway.serving.allocation.types import Demand, Forecast, Plan, Rejected, Share
 
 SAME = 0.001
 """Difference in latency from which on one plan is called slower than another (1)."""
+_Forecasts = Callable[[Sequence[Share]], tuple[Forecast, ...]]
 
 
 def neighbours(
@@ -23,7 +31,7 @@ def neighbours(
     domains: tuple[int, ...],
     slices_per_gpu: int,
 ) -> tuple[Rejected, ...]:
-    """Every neighbour of a plan and why it lost.
+    """Every neighbour of a plan that is not placed, and why it lost: both as if all GPUs in parts were full and busy.
 
     Args:
         demands: what the plan is for.
@@ -32,7 +40,46 @@ def neighbours(
         domains: sizes of the fast domains, in GPUs.
         slices_per_gpu: f.
     """
-    chosen = predictor.forecast(demands, shares)
+    there = (domains, slices_per_gpu)
+    return _all(demands, predictor, shares, there, lambda others: predictor.forecast(demands, others), {})
+
+
+def placed_neighbours(
+    plan: Plan,
+    nodes: Sequence[Node],
+    demands: Sequence[Demand],
+    predictor: Predictor,
+    *,
+    limits_s: Mapping[str, float] | None = None,
+) -> tuple[Rejected, ...]:
+    """Every neighbour of a placed plan, and why it lost: both with the instances that they meet on their GPUs.
+
+    Args:
+        plan: placed by `place`.
+        nodes: what it may use.
+        demands: what it is for.
+        predictor: predicts.
+        limits_s: of the mean latency, by workflow, seconds, where it has any.
+    """
+    domains = tuple(sorted((len(domain) for node in nodes for domain in node.domains), reverse=True))
+
+    def forecasts(shares: Sequence[Share]) -> tuple[Forecast, ...]:
+        instances = place(Plan(plan.slices_per_gpu, tuple(shares)), nodes).instances
+        return predictor.forecast(demands, shares, instances)
+
+    return _all(demands, predictor, plan.shares, (domains, plan.slices_per_gpu), forecasts, limits_s or {})
+
+
+def _all(
+    demands: Sequence[Demand],
+    predictor: Predictor,
+    shares: Sequence[Share],
+    there: tuple[tuple[int, ...], int],
+    forecasts: _Forecasts,
+    limits_s: Mapping[str, float],
+) -> tuple[Rejected, ...]:
+    domains, slices_per_gpu = there
+    chosen = forecasts(shares)
     found: dict[tuple[Share, ...], Rejected] = {}
     for what, other in _steps(predictor, predictor.load(demands), shares, domains, slices_per_gpu):
         if other in found or other == tuple(shares):
@@ -46,7 +93,7 @@ def neighbours(
                 else f"its instances cannot be packed onto {have} GPUs, though they take {needed:g}"
             )
         else:
-            why = _why(chosen, predictor.forecast(demands, other), shares, other)
+            why = _why(chosen, forecasts(other), shares, other, limits_s)
         found[other] = Rejected(what, why)
     return tuple(found.values())
 
@@ -122,7 +169,11 @@ def _best(predictor: Predictor, load: Mapping[str, float], choices: Sequence[Sha
 
 
 def _why(
-    chosen: Sequence[Forecast], other: Sequence[Forecast], shares: Sequence[Share], others: Sequence[Share]
+    chosen: Sequence[Forecast],
+    other: Sequence[Forecast],
+    shares: Sequence[Share],
+    others: Sequence[Share],
+    limits_s: Mapping[str, float],
 ) -> str:
     """Why the other one lost."""
     carried = min(each.throughput / each.rate for each in chosen)
@@ -131,6 +182,14 @@ def _why(
         worst = min(short, key=lambda each: each.throughput / each.rate)
         part = worst.throughput / worst.rate
         return f"throughput {part:.2f} of what {worst.workflow} needs: {worst.bottleneck} takes no more"
+    broken = [
+        f"breaks {then.workflow}'s limit ({then.latency_s:.4g} s instead of at most {limit_s:g} s)"
+        for now, then in zip(chosen, other, strict=True)
+        for limit_s in (limits_s.get(now.workflow, math.inf),)
+        if now.latency_s <= limit_s * (1 + ROUNDING) < then.latency_s
+    ]
+    if broken:
+        return "; ".join(broken)
     slower: list[str] = []
     faster: list[str] = []
     for now, then in zip(chosen, other, strict=True):
@@ -147,7 +206,7 @@ def _why(
     if slower:
         return f"{'; '.join(slower)}, for {'; '.join(faster)}: worse on the whole"
     if faster:
-        return f"{'; '.join(faster)}: better, but not among what the search may choose"
+        return f"{'; '.join(faster)}: the search, which reckons with GPUs full of busy neighbours, left it out"
     if all(each.latency_s == float("inf") for each in other):
         return "carries no more of the rates"
     return f"no faster, with {sizes} slices more" if sizes > 0 else "no faster"

@@ -73,6 +73,12 @@ def from_topo(text: str, *, name: str, device: str, where: str = "nvidia-smi top
         rows[int(words[0][3:])] = cells
     if sorted(rows) != list(range(len(columns))):
         raise UsageError(f"has {len(columns)} GPUs in its first line and rows of {len(rows)}", where=where)
+    for a, b in itertools.combinations(sorted(rows), 2):
+        if rows[a][b] != rows[b][a]:
+            raise UsageError(
+                f"GPU{a} has {rows[a][b]} to GPU{b}, and GPU{b} has {rows[b][a]} to GPU{a}: links are alike both ways",
+                where=where,
+            )
     fast = {
         (a, b)
         for a, b in itertools.combinations(sorted(rows), 2)

@@ -16,6 +16,21 @@ from headway.serving.workflows.calls import Call
 
 VERSION: Literal[1] = 1
 KIND = "call"
+_KNOWN: dict[str, tuple[object, ...]] = {"v": (VERSION,), "kind": (KIND,)}
+_WORDS = {
+    "missing": "is missing",
+    "json_invalid": "is no JSON",
+    "model_type": "is no object",
+    "string_type": "is no text",
+    "string_too_short": "is empty",
+    "int_type": "is no whole number",
+    "int_from_float": "is no whole number",
+    "float_type": "is no number",
+    "finite_number": "is no finite number",
+    "greater_than_equal": "is below 0",
+    "tuple_type": "is no list",
+}
+"""By pydantic's type of error."""
 _Name = Annotated[str, Field(min_length=1)]
 _Count = Annotated[int, Field(ge=0)]
 _Seconds = Annotated[float, Field(allow_inf_nan=False)]
@@ -112,7 +127,9 @@ def _parsed(text: str, where: str) -> _Line:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
+        message = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
+        if first["type"] == "literal_error":
+            message = f"is {first['input']!r}, and only {' or '.join(map(repr, _KNOWN[field]))} is known"
         raise UsageError(
             f"{field}: {message}" if field else message, where=where, hint="see docs/workflows.md for the format"
         ) from None

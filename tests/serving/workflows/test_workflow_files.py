@@ -72,7 +72,7 @@ def test_what_is_wrong_is_said_with_file_line_and_field(changes: dict[str, Any],
 
 def test_a_field_left_out_a_line_that_is_no_json_and_a_call_twice() -> None:
     for field in GOOD:
-        with pytest.raises(UsageError, match=f"{field}: Field required"):
+        with pytest.raises(UsageError, match=f"{field}: is missing"):
             read_calls([json.dumps({name: value for name, value in GOOD.items() if name != field})], where="f")
     with pytest.raises(UsageError, match="f:1: "):
         read_calls(["{"], where="f")
