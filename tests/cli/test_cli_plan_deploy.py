@@ -1,4 +1,4 @@
-"""`headway plan manifests`, `compose`, `gateway` and `apply`: files that run a plan, and a cluster that has what they say."""
+"""`headway plan manifests`, `compose`, `gateway`, `apply`: files that run a plan, a cluster that has what they say."""
 
 from __future__ import annotations
 

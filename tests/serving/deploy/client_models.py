@@ -23,5 +23,6 @@ MODELS = {
 def through_the_client(manifest: Manifest) -> Any:
     """The object read and written by the client: a field that it does not know is lost."""
     api: Any = client.ApiClient()
-    model = getattr(client, MODELS[manifest["kind"]], None) or client.V1ResourceClaim
+    known: Any = client
+    model = getattr(known, MODELS[manifest["kind"]], None) or known.V1ResourceClaim  # its name in older clients
     return api.sanitize_for_serialization(model.from_dict(manifest))
