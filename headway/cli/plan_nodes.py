@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -54,8 +53,8 @@ def nodes_(
         spare_inputs([output], [kubeconfig])
         found = _of_cluster(kubeconfig, context)
     else:
-        kind = _kind(device)
-        found = [_counted(name, n, kind, domain_gpus or 1) for name, n in figures_of(gpus or [], "--gpus").items()]
+        kind, size = _kind(device), 1 if domain_gpus is None else domain_gpus
+        found = [_counted(name, n, kind, size) for name, n in figures_of(gpus or [], "--gpus").items()]
         for text in topo or []:
             name, equals, file = text.partition("=")
             if not equals or not name:
@@ -109,8 +108,4 @@ def _counted(name: str, count: float, device: str, domain_gpus: int) -> Node:
 def _joined(node: Node) -> str:
     if all(len(domain) == 1 for domain in node.domains):
         return "none"
-    return "; ".join(_range(domain) for domain in node.domains)
-
-
-def _range(gpus: Sequence[int]) -> str:
-    return ",".join(map(str, gpus))
+    return "; ".join(",".join(map(str, domain)) for domain in node.domains)
