@@ -114,7 +114,7 @@ def manifests(
             print(f"  kubectl label node {node} nvidia.com/device-plugin.config={key} --overwrite")
     tell_of_plan(of, weights, in_cluster=True)
     if gateway is not None:
-        tell_of_gateway(gateway)
+        tell_of_gateway(gateway, options)
     else:
         print(
             f"note: the gateway must run where it reaches the pods' addresses: with --gateway-image IMAGE, or by "
@@ -239,7 +239,7 @@ def apply(
     _bring(cluster, (*of_engines, *of_gateway), name, yes=yes)
     tell_of_plan(of, weights, in_cluster=True)
     if its_gateway is not None:
-        tell_of_gateway(its_gateway)
+        tell_of_gateway(its_gateway, options)
 
 
 def _bring(cluster: Cluster, made: tuple[Manifest, ...], name: str, *, yes: bool) -> None:

@@ -15,7 +15,8 @@ from headway.serving.allocation.files import read_nodes, read_plan
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Forecast
 from headway.serving.deploy.engines import Engine, EngineOptions, engines
-from headway.serving.deploy.gateway_objects import GatewayOptions, gateway_objects
+from headway.serving.deploy.gateway_file import PORT
+from headway.serving.deploy.gateway_objects import GatewayOptions, gateway_name, gateway_objects
 from headway.serving.deploy.kubernetes import SHARINGS, KubernetesOptions, manifests
 from headway.serving.deploy.objects import Manifest
 
@@ -134,8 +135,9 @@ def tell_of_plan(of: Planned, weights: Sequence[str] | None, *, in_cluster: bool
             )
 
 
-def tell_of_gateway(gateway: GatewayOptions) -> None:
-    """Print what is left open of a gateway in the cluster."""
+def tell_of_gateway(gateway: GatewayOptions, options: KubernetesOptions) -> None:
+    """Print where a gateway in the cluster is, and what it leaves open."""
+    print(f"clients in the cluster: http://{gateway_name(options.name)}.{options.namespace}:{PORT}/v1")
     if not gateway.keys_secret:
         print("note: the gateway takes requests without a key from all who reach it: --gateway-keys SECRET")
     if not gateway.journal_claim:

@@ -77,6 +77,7 @@ def test_all_that_kubectl_sees_in_the_folder_are_objects(says: Callable[..., str
 
 def test_a_gateway_in_the_cluster_and_what_it_leaves_open(says: Callable[..., str]) -> None:
     told = says("plan manifests -o k8s --gateway-image headway:1")
+    assert "clients in the cluster: http://gateway-plan.default:8080/v1" in told
     assert "without a key" in told
     assert "journal is lost with its pod (emptyDir)" in told
     assert "--gateway-image IMAGE" not in told

@@ -20,6 +20,7 @@ import yaml
 from headway.errors import HeadwayError, UsageError
 from headway.serving.deploy.gateway_objects import gateway_name
 from headway.serving.deploy.objects import GATEWAY_KINDS, KINDS, MANAGED, PLAN_LABEL, Manifest
+from headway.serving.deploy.text import documents
 from headway.serving.gateway.discovery.kubernetes_api import configure
 from headway.serving.gateway.discovery.options import KubernetesOptions
 
@@ -228,4 +229,4 @@ def _diff(before: Manifest | None, after: Manifest) -> Iterator[str]:
 def _lines(manifest: Manifest) -> list[str]:
     metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _SERVERS_OWN}
     shown = {key: value for key, value in manifest.items() if key != "status"} | {"metadata": metadata}
-    return yaml.safe_dump(shown, width=120).splitlines()
+    return documents([shown], sort_keys=True).splitlines()

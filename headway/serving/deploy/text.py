@@ -1,4 +1,4 @@
-"""YAML as people write it: without anchors. Pure."""
+"""YAML as people write it: without anchors, and texts of several lines as such. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def documents(bodies: Sequence[object]) -> str:
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def documents(bodies: Sequence[object], *, sort_keys: bool = False) -> str:
     """One file with a document for each."""
-    return yaml.dump_all(bodies, Dumper=_Dumper, sort_keys=False, width=120)
+    return yaml.dump_all(bodies, Dumper=_Dumper, sort_keys=sort_keys, width=120)

@@ -150,6 +150,16 @@ def test_a_gateway_comes_with_its_plan_and_goes_with_it(api: ApiServer, cluster:
     assert not [path for path in api.objects if path.endswith("/gateway-plan")]
 
 
+def test_a_changed_configuration_is_shown_by_its_lines(cluster: Cluster) -> None:
+    list(cluster.apply(with_gateway(MIXED), "plan"))
+    servers = engines(MIXED, NODES, EngineOptions())
+    options = KubernetesOptions(namespace="serving", image="vllm:1")
+    other = [*manifests(servers, options), *gateway_objects(servers, options, GatewayOptions("gw:1", policy="prefix"))]
+    (config,) = [change for change in cluster.difference(other, "plan") if change.kind == "ConfigMap"]
+    changed = [line.replace(" ", "") for line in config.diff if line[0] in "+-"]
+    assert changed == ["-policy:learned", "+policy:prefix"] * 4
+
+
 def test_without_a_gateway_nobody_needs_to_know_of_roles(api: ApiServer, cluster: Cluster) -> None:
     api.forbidden |= {"roles", "rolebindings", "serviceaccounts"}
     list(cluster.apply(made(MIXED), "plan"))
