@@ -85,6 +85,11 @@ class Replay:
             arrivals += [(at_s, job) for job in burst]
         return arrivals
 
+    def jobs(self, *, spread: int = 1) -> Iterator[Job]:
+        """The same calls in the same order without times, and without end."""
+        for burst in self._endless(spread):
+            yield from burst
+
     def saturation(self, engine: EngineProfile, calls: int, *, spread: int = 1) -> float:
         """Calls per second while there are always some that wait: between the first and the last quarter of ends."""
         return throughput(run(engine, self.arrivals(2 * calls, float("inf"), spread=spread)).values())

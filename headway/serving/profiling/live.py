@@ -1,10 +1,13 @@
 """Latency curves from live engines: recorded calls are sent again at swept rates (Scepsy, arXiv 2604.15186).
 
-On each engine, in this order: one call after the other until it is warm; all at once, for the saturation; then Poisson
-arrivals at parts of it. What is sent is what `allocation.replay` says: bursts as bursts, lengths as recorded, prompts
-that share what the recorded ones share, though in other words. A word stands for a token; by how many the engine counts
-more (a chat's template, rare words) shows while it warms up, and prompts are shorter by so many from then on. No two of
-these steps use the same private texts, so that none finds in the cache what another left there.
+On each engine, in this order: one call after the other until it is warm; a crowd that grows until that brings no more,
+for the saturation (`crowd`); then Poisson arrivals at parts of it (`point`). Where the engine does not keep up with
+such a part, the saturation was too high: it is taken as what came back, and all parts are measured anew.
+
+What is sent is what `allocation.replay` says: bursts as bursts, lengths as recorded, prompts that share what the
+recorded ones share, though in other words. A word stands for a token; by how many the engine counts more (a chat's
+template, rare words) shows while it warms up, and prompts are shorter by so many from then on. No two of these steps
+use the same private texts, so that none finds in the cache what another left there.
 
 An engine that fails a call ends the measurement: what a broken engine does is no curve.
 """
@@ -13,27 +16,33 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
+import aiohttp
 from yarl import URL
 
 from headway.errors import HeadwayError
-from headway.serving.allocation.replay import WARM_UP, Replay, throughput
+from headway.serving.allocation.replay import WARM_UP, Replay
 from headway.serving.allocation.types import Curve, ModelProfile, Shape
 from headway.serving.engine.types import Job
 from headway.serving.loadgen.ask import Ask
-from headway.serving.loadgen.client import Limits
+from headway.serving.loadgen.client import Limits, send
 from headway.serving.loadgen.row import DONE, Row
-from headway.serving.loadgen.run import run
+from headway.serving.loadgen.run import allow_streams, run
 from headway.serving.prefix import mix
+from headway.serving.profiling.crowd import Level, Ramp, Span, grows, levels
+from headway.serving.profiling.point import Point, judged, phases
 from headway.serving.workflows.blocks import block_size
 from headway.serving.workflows.calls import Call
 from headway.serving.workload.arrival import Arrival
 
 WARMING_CALLS = 3
 """Calls one after the other before anything is measured (count)."""
+TRIES = 3
+"""Saturations that are tried, each lower than the one before (count)."""
+LOWER = 0.9
+"""At most so much of the one before, the next one is (1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +51,17 @@ class Sweep:
 
     Attributes:
         loads: rates, as parts of the saturation, rising, below 1.
-        saturation_calls: sent at once to find the saturation (count).
-        point_s: about how long a rate is held, seconds.
-        least_calls, most_calls: of a rate, whatever `point_s` says (count).
+        ramp: how the saturation is found.
+        point_s: how long calls of a rate are measured, seconds; before and after them come others.
+        least_calls: that are measured of a rate, whatever `point_s` says (count).
         spread: instances that share every burst in the end; the engine gets one part of it.
         limits: of each call.
     """
 
     loads: tuple[float, ...] = (0.1, 0.4, 0.7, 0.85, 0.95)
-    saturation_calls: int = 128
+    ramp: Ramp = field(default_factory=Ramp)
     point_s: float = 30.0
     least_calls: int = 24
-    most_calls: int = 1000
     spread: int = 1
     limits: Limits = field(default_factory=Limits)
 
@@ -78,7 +86,7 @@ async def live_profile(
         told: gets a line for each point.
 
     Raises:
-        HeadwayError: an engine failed a call.
+        HeadwayError: an engine failed a call, or never kept up with what it had just done.
     """
     mine = [call for call in calls if call.model == model]
     curves = {}
@@ -92,26 +100,36 @@ async def live_curve(
     calls: Sequence[Call], url: URL, sweep: Sweep, *, ask: Ask, told: Callable[[str], None] = lambda line: None
 ) -> Curve:
     """The curve of one engine; see `live_profile`."""
-    measuring = _Measuring(url, sweep, ask, block_size(calls))
-    more = []
-    for _, job in Replay(calls, seed=0).arrivals(WARMING_CALLS, 1.0, spread=sweep.spread)[:WARMING_CALLS]:
-        more += [row.asked_tokens - row.input_tokens for row in await measuring.rows([(0.0, job)], seed=0)]
-    measuring = replace(measuring, more_tokens=max(0, round(statistics.median(more))))
-    at_once = Replay(calls, seed=1).arrivals(sweep.saturation_calls, float("inf"), spread=sweep.spread)
-    rows = await measuring.rows(at_once, seed=1)
-    saturation = throughput(_end_s(row) for row in rows)
-    told(f"{url}: saturation {saturation:.3g} calls/s")
-    rates, means, p99s = [], [], []
-    for number, load in enumerate(sweep.loads, start=2):
-        rate = load * saturation
-        count = round(min(max(rate * sweep.point_s, sweep.least_calls), sweep.most_calls) * (1 + WARM_UP))
-        rows = await measuring.rows(Replay(calls, seed=number).arrivals(count, rate, spread=sweep.spread), seed=number)
-        measured_s = [row.e2e_s or 0.0 for row in rows[round(len(rows) * WARM_UP / (1 + WARM_UP)) :]]
-        rates.append(rate)
-        means.append(float(np.mean(measured_s)))
-        p99s.append(float(np.quantile(measured_s, 0.99)))
-        told(f"{url}: {rate:.3g} calls/s: mean {means[-1]:.3g} s, p99 {p99s[-1]:.3g} s, {len(measured_s)} calls")
-    return Curve(tuple(rates), tuple(means), tuple(p99s), saturation)
+    measuring = _Measuring(url, sweep, ask, calls, block_size(calls), told)
+    rows = await measuring.warmed_up()
+    more_tokens = statistics.median(row.asked_tokens - row.input_tokens for row in rows)
+    measuring = replace(measuring, more_tokens=max(0, round(more_tokens)))
+    alone_s = statistics.fmean(row.e2e_s or 0.0 for row in rows)
+    saturation = await measuring.saturation(seed=1)
+    seed = 2
+    for _ in range(TRIES):
+        points: dict[float, Point] = {}
+        call_s = alone_s
+        for load in sweep.loads:
+            rate = load * saturation
+            point = await measuring.point(rate, call_s, seed=seed)
+            seed += 1
+            if point.overloaded:
+                told(f"{url}: at {rate:.3g} calls/s a queue grows, and {point.ended_per_s:.3g} calls/s end: again")
+                saturation = min(point.ended_per_s, LOWER * saturation)
+                break
+            points[rate], call_s = point, point.mean_s
+        else:
+            return Curve(
+                tuple(points),
+                tuple(point.mean_s for point in points.values()),
+                tuple(point.p99_s for point in points.values()),
+                saturation,
+            )
+    raise HeadwayError(
+        f"{url} is not steady: it did not keep up with parts of what it had done before, {TRIES} times in a row, the "
+        f"last time at {rate:.3g} calls/s; is anything else sent to it, or running beside it?"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +137,83 @@ class _Measuring:
     url: URL
     sweep: Sweep
     ask: Ask
+    calls: Sequence[Call]
     block_tokens: int
+    told: Callable[[str], None]
     more_tokens: int = 0
     """That the engine counts in a prompt beyond its words."""
 
-    async def rows(self, arrivals: Sequence[tuple[float, Job]], *, seed: int) -> list[Row]:
+    async def warmed_up(self) -> list[Row]:
+        """Of calls one after the other."""
+        replay = Replay(self.calls, seed=0)
+        jobs = replay.arrivals(WARMING_CALLS, 1.0, spread=self.sweep.spread)[:WARMING_CALLS]
+        return [row for _, job in jobs for row in await self._rows([(0.0, job)], seed=0)]
+
+    async def saturation(self, *, seed: int) -> float:
+        """Calls per second that end at most."""
+        jobs = Replay(self.calls, seed=seed).jobs(spread=self.sweep.spread)
+        ramp = self.sweep.ramp
+        allow_streams(ramp.most)
+        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
+        async with aiohttp.ClientSession(connector=connector, timeout=self.sweep.limits.timeout()) as session:
+            found = await levels(self._sender(session, jobs, seed), ramp, self._told_level)
+        best = max(found, key=lambda it: it.calls_per_s)
+        if grows(found, ramp):
+            self.told(f"note: {best.crowd} calls at once still did more than fewer, and more are not tried")
+        if best.busy > ramp.busy:
+            self.told(
+                f"note: this process was busy {best.busy:.0%} of the time: {best.calls_per_s:.3g} calls/s may be its "
+                "own limit"
+            )
+        self.told(f"{self.url}: saturation {best.calls_per_s:.3g} calls/s")
+        return best.calls_per_s
+
+    async def point(self, rate: float, call_s: float, *, seed: int) -> Point:
+        """What `rate` calls per second meet, where a call takes about `call_s`."""
+        sweep = self.sweep
+        parts = phases(rate, sweep.point_s, least_calls=sweep.least_calls, warm_up=WARM_UP, call_s=call_s)
+        arrivals = Replay(self.calls, seed=seed).arrivals(parts.calls, rate, spread=sweep.spread)
+        point = judged([_span(row) for row in await self._rows(arrivals, seed=seed)], parts)
+        self.told(
+            f"{self.url}: {rate:.3g} calls/s: mean {point.mean_s:.3g} s, p99 {point.p99_s:.3g} s, "
+            f"{parts.measured} calls in {parts.measured / rate:.3g} s"
+        )
+        return point
+
+    def _told_level(self, level: Level) -> None:
+        self.told(f"{self.url}: {level.crowd} at once: {level.calls_per_s:.3g} calls/s")
+
+    def _sender(self, session: aiohttp.ClientSession, jobs: Iterator[Job], seed: int) -> Callable[[], Awaitable[Span]]:
+        """Sends the next of the jobs and waits for its end."""
+        url = self.url / self.ask.path.lstrip("/")
+
+        async def one() -> Span:
+            load = self._arrival(0.0, next(jobs), seed=seed)
+            row = Row(number=0, due_s=0.0, input_tokens=load.input_tokens, output_tokens=load.output_tokens)
+            await send(session, url, self.ask.body(load), self.ask.headers_of(load), row, begin_s=0.0)
+            self._check([row])
+            return _span(row)
+
+        return one
+
+    async def _rows(self, arrivals: Sequence[tuple[float, Job]], *, seed: int) -> list[Row]:
         """Send and wait. HeadwayError where one was not answered to its end."""
-        shorter = [
-            (at_s, replace(job, input_tokens=max(1, job.input_tokens - self.more_tokens))) for at_s, job in arrivals
-        ]
-        load = [arrival(at_s, job, self.block_tokens, seed=seed) for at_s, job in shorter]
+        load = [self._arrival(at_s, job, seed=seed) for at_s, job in arrivals]
         outcome = await run(load, self.ask, self.url, limits=self.sweep.limits, stop=asyncio.Event())
-        failed = [row for row in outcome.rows if row.end != DONE]
+        self._check(outcome.rows)
+        return outcome.rows
+
+    def _arrival(self, at_s: float, job: Job, *, seed: int) -> Arrival:
+        shorter = replace(job, input_tokens=max(1, job.input_tokens - self.more_tokens))
+        return arrival(at_s, shorter, self.block_tokens, seed=seed)
+
+    def _check(self, rows: Sequence[Row]) -> None:
+        failed = [row for row in rows if row.end != DONE]
         if failed:
             first = failed[0]
             raise HeadwayError(
-                f"{self.url} failed {len(failed)} of {len(load)} calls, the first with {first.end}: {first.what}"
+                f"{self.url} failed {len(failed)} of {len(rows)} calls, the first with {first.end}: {first.what}"
             )
-        return outcome.rows
 
 
 def arrival(at_s: float, job: Job, block_tokens: int, *, seed: int) -> Arrival:
@@ -154,5 +231,6 @@ def arrival(at_s: float, job: Job, block_tokens: int, *, seed: int) -> Arrival:
     return Arrival(at_s, job.input_tokens, job.output_tokens, blocks, block_tokens)
 
 
-def _end_s(row: Row) -> float:
-    return (row.sent_s or 0.0) + (row.e2e_s or 0.0)
+def _span(row: Row) -> Span:
+    sent_s = row.sent_s or 0.0
+    return sent_s, sent_s + (row.e2e_s or 0.0)
