@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +32,12 @@ from headway.serving.workflows.calls import Call
 PLAIN_WIDTH = 120
 SOURCES = ("engine-model",)
 LIVE = "live: "  # what the source of a measured profile begins with
+MOST_SLICES = 100
+"""Of a GPU: MPS divides its arithmetic by whole percents."""
+MOST_GPUS = 1024
+"""In one fast domain, and instances that share a burst: more are taken for a slip of the keyboard."""
+MANY_SIZES = 20
+"""From so many sizes of a model on, it is said beforehand that it takes a while."""
 _ENGINE = re.compile(r"(\d+)x(\d+)=(.+)")
 _ENGINE_MODEL_ONLY = ("engine_model", "domain_gpus", "cache", "no_cache")
 _LIVE_ONLY = ("served_model_name", "endpoint", "ignore_eos", "point", "spread", "limit")
@@ -74,7 +82,9 @@ def profile(
     ] = "",
     endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Ask vLLM or SGLang for all output tokens.")] = False,
-    point: Annotated[str, typer.Option(metavar="TIME", help="How long a rate is held.")] = "30s",
+    point: Annotated[
+        str, typer.Option(metavar="TIME", help="How long calls of a rate are measured, after a warm-up.")
+    ] = "30s",
     spread: Annotated[int, typer.Option(help="Instances that will share what comes at one instant.")] = 1,
     limit: Annotated[str, typer.Option(metavar="TIME", help="For a whole answer.")] = "10min",
     fill: Annotated[
@@ -90,8 +100,10 @@ def profile(
         raise UsageError(
             "say where the curves come from: one of --from engine-model, --engine SHAPE=URL and --import FILE.csv"
         )
-    if slices < 1:
-        raise UsageError(f"a GPU in {slices} parts is none", where="--slices")
+    _within("--slices", slices, MOST_SLICES)
+    _within("--domain-gpus", domain_gpus, MOST_GPUS)
+    _within("--spread", spread, MOST_GPUS)
+    device = device.lower() if device.lower() in hardware.DEVICES else device
     if source and fill:
         raise UsageError("makes curves of all sizes by itself", where="--from", hint="leave out --fill")
     if not source:
@@ -99,8 +111,7 @@ def profile(
     if not engine:
         _refuse(context, _LIVE_ONLY, "goes with --engine")
     if import_ is not None:
-        made = list(read_table(read_text(import_).splitlines(), where=str(import_)).values())
-        made = [each for each in made if not model or each.model in model]
+        made = _imported(import_, model or [], slices)
     else:
         if not calls:
             raise UsageError("are needed to replay", where="--calls", hint="headway trace import makes them")
@@ -131,6 +142,14 @@ def profile(
     print(f"wrote {output}: profiles of {', '.join(each.model for each in made)}")
 
 
+def _imported(path: Path, models: Sequence[str], slices: int) -> list[ModelProfile]:
+    found = read_table(read_text(path).splitlines(), slices_per_gpu=slices, where=str(path))
+    absent = [name for name in models if name not in found]
+    if absent:
+        raise UsageError(f"has no curves of {', '.join(absent)}", where=str(path), hint=f"it has {', '.join(found)}")
+    return [each for name, each in found.items() if not models or name in models]
+
+
 def _from_engine_model(
     calls: Sequence[Call],
     models: Sequence[str],
@@ -145,8 +164,20 @@ def _from_engine_model(
         raise UsageError(f"{source!r} is none of {', '.join(SOURCES)}", where="--from")
     if not device:
         raise UsageError("is needed", where="--device", hint=f"known: {', '.join(hardware.DEVICES)}")
+    hardware.known(hardware.DEVICES, device, "device")
     known = engine_models(names, models)
+    for name in models:
+        if not any(call.model == name for call in calls):
+            heard = ", ".join(sorted({call.model for call in calls}))
+            raise UsageError(f"no call to {name} was recorded", where="--model", hint=f"models in the calls: {heard}")
+        if known.get(name, name) not in hardware.MODELS:
+            raise UsageError(
+                f"the engine model does not know {name!r}",
+                hint=f"say what it is like: --engine-model {name}=MODEL, where MODEL is {_like(name)}",
+            )
     shapes = all_shapes(slices, domain_gpus)
+    if len(shapes) > MANY_SIZES:
+        print(f"{len(shapes)} sizes of {', '.join(models)}: this may take minutes", flush=True)
     return [
         cached_profile(cache, name, device, calls, shapes, slices, engine_model=known.get(name, "")) for name in models
     ]
@@ -176,13 +207,11 @@ def _live(
         )
     if endpoint not in ENDPOINTS:
         raise UsageError(f"unknown endpoint {endpoint!r}", where="--endpoint", hint=", ".join(ENDPOINTS))
-    if spread < 1:
-        raise UsageError(f"{spread} instances are none", where="--spread")
     (model,) = models
     if not any(call.model == model for call in calls):
         raise UsageError(f"no call to {model} was recorded", where="--model")
-    limits = Limits(total_s=parse_time(limit, where="--limit"))
-    sweep = Sweep(point_s=parse_time(point, where="--point"), spread=spread, limits=limits)
+    limits = Limits(total_s=_some_time("--limit", limit))
+    sweep = Sweep(point_s=_some_time("--point", point), spread=spread, limits=limits)
     ask = Ask(model=served or model, endpoint=endpoint, ignore_eos=ignore_eos)
     return in_loop(lambda: live_profile(model, calls, urls, sweep, ask=ask, told=lambda line: print(line, flush=True)))
 
@@ -194,11 +223,7 @@ def _engines(texts: Sequence[str], slices: int) -> dict[Shape, URL]:
         if match is None:
             raise UsageError(f"{text!r} is no engine", where="--engine", hint="write for example 1x5=http://host:8000")
         shape = Shape(int(match[1]), int(match[2]))
-        if (
-            shape.tensor_parallel < 1
-            or not 1 <= shape.slices <= slices
-            or (shape.tensor_parallel > 1 and shape.slices < slices)
-        ):
+        if not shape.fits(slices):
             raise UsageError(f"{match[1]}x{match[2]} is no shape where a GPU has {slices} slices", where="--engine")
         if shape in engines:
             raise UsageError(f"two engines are {match[1]}x{match[2]}", where="--engine")
@@ -241,14 +266,14 @@ def _print_table(profiles: Sequence[ModelProfile], slices: int) -> None:
         table.add_column(name, justify="right")
     for profile in profiles:
         for shape, curve in sorted(profile.curves.items()):
-            half = min(range(len(curve.rates)), key=lambda at: abs(curve.rates[at] - curve.saturation / 2))
+            half = curve.saturation / 2
             table.add_row(
                 profile.model,
                 words(shape, slices),
                 f"{curve.saturation:.3g}",
                 f"{curve.latencies_s[0]:.3g} s",
-                f"{curve.latency_s(curve.saturation / 2):.3g} s",
-                f"{curve.p99_s[half]:.3g} s",
+                f"{curve.latency_s(half):.3g} s",
+                f"{curve.p99_at_s(half):.3g} s",
             )
     print_table(table, plain_width=PLAIN_WIDTH)
 
@@ -258,6 +283,26 @@ def words(shape: Shape, slices: int) -> str:
     if shape.tensor_parallel > 1:
         return f"{shape.tensor_parallel} (TP)"
     return f"{shape.slices / slices:g}"
+
+
+def _within(option: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UsageError(f"{value} is not from 1 to {most}", where=option)
+
+
+def _some_time(option: str, text: str) -> float:
+    """Seconds, more than none."""
+    seconds = parse_time(text, where=option)
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"{text} is no time", where=option, hint="write for example 30s")
+    return seconds
+
+
+def _like(name: str) -> str:
+    """Models that the engine model knows, those first whose names are like it."""
+    plain = name.rpartition("/")[2].lower().removeprefix("meta-").replace("-instruct", "")
+    close = difflib.get_close_matches(plain, hardware.MODELS, n=3)
+    return ", ".join([*close, *(known for known in hardware.MODELS if known not in close)])
 
 
 def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:

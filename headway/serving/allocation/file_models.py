@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from headway.serving.allocation.types import Shape
+
 Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -130,7 +132,7 @@ class PlanFile(Part):
     def _consistent(self) -> PlanFile:
         shaped: list[_Share | _Instance] = [*self.shares, *self.instances]
         for each in shaped:
-            if each.slices > self.slices_per_gpu or (each.tensor_parallel > 1 and each.slices < self.slices_per_gpu):
+            if not Shape(each.tensor_parallel, each.slices).fits(self.slices_per_gpu):
                 raise ValueError(
                     f"{each.model} has {each.tensor_parallel} x {each.slices} slices, which is no shape where a GPU "
                     f"has {self.slices_per_gpu}: several GPUs are whole ones"

@@ -86,7 +86,7 @@ def parse_profiles(text: str, *, where: str) -> tuple[int, dict[str, types.Model
         for number, curve in enumerate(each.curves):
             shape = types.Shape(curve.tensor_parallel, curve.slices)
             at_curve = f"{where}: profiles.{at}.curves.{number}"
-            if curve.slices > file.slices_per_gpu or (curve.tensor_parallel > 1 and curve.slices < file.slices_per_gpu):
+            if not shape.fits(file.slices_per_gpu):
                 raise UsageError(
                     f"{curve.tensor_parallel} x {curve.slices} slices is no shape where a GPU has "
                     f"{file.slices_per_gpu}",

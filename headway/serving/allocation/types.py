@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headway.serving.workflows.aggregate_types import Aggregate
 
@@ -20,6 +20,11 @@ class Shape:
 
     tensor_parallel: int
     slices: int
+
+    def fits(self, slices_per_gpu: int) -> bool:
+        """Whether GPUs of so many slices have it: several GPUs are whole ones."""
+        least = slices_per_gpu if self.tensor_parallel > 1 else 1
+        return self.tensor_parallel >= 1 and least <= self.slices <= slices_per_gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ class Curve:
         low, high = self.rates[at - 1], self.rates[at]
         part = (rate - low) / (high - low)
         return self.latencies_s[at - 1] * (1 - part) + self.latencies_s[at] * part
+
+    def p99_at_s(self, rate: float) -> float:
+        """99th percentile at `rate` calls per second: between and beyond the points as `latency_s`."""
+        return replace(self, latencies_s=self.p99_s).latency_s(rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,12 @@ COLUMNS = ("model", "tensor_parallel", "slices", "rate", "latency_s", "p99_s", "
 _Key = tuple[str, int, Shape]
 
 
-def read_table(lines: Iterable[str], *, where: str) -> dict[str, ModelProfile]:
-    """Profiles by model. UsageError names line and column of what is wrong."""
+FALLS = 0.1
+"""Part of a latency by which it may be less at a higher rate (1): chance in what was measured."""
+
+
+def read_table(lines: Iterable[str], *, slices_per_gpu: int, where: str) -> dict[str, ModelProfile]:
+    """Profiles by model, on GPUs of so many slices. UsageError names line and column of what is wrong."""
     rows = csv.DictReader(lines)
     absent = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
     if absent:
@@ -34,7 +38,16 @@ def read_table(lines: Iterable[str], *, where: str) -> dict[str, ModelProfile]:
     for row in rows:
         at = f"{where}:{rows.line_num}"
         shape = Shape(_count(row, "tensor_parallel", at), _count(row, "slices", at))
-        key = (row["model"], _count(row, "spread", at) if row.get("spread") else 1, shape)
+        if not shape.fits(slices_per_gpu):
+            raise UsageError(
+                f"{shape.tensor_parallel} x {shape.slices} slices is no shape where a GPU has {slices_per_gpu}",
+                where=at,
+                hint="several GPUs are whole ones; --slices says how many a GPU has",
+            )
+        model = (row["model"] or "").strip()
+        if not model:
+            raise UsageError("model: is empty", where=at)
+        key = (model, _count(row, "spread", at) if row.get("spread") else 1, shape)
         rate, saturation = _number(row, "rate", at), _number(row, "saturation", at)
         if saturations.setdefault(key, saturation) != saturation:
             raise UsageError(f"saturation is {saturation:g}, and {saturations[key]:g} in another line", where=at)
@@ -42,12 +55,27 @@ def read_table(lines: Iterable[str], *, where: str) -> dict[str, ModelProfile]:
             raise UsageError(f"this curve has the rate {rate:g} twice", where=at)
         if rate >= saturation:
             raise UsageError(f"rate {rate:g} is not below the saturation, {saturation:g}", where=at)
-        points[key][rate] = (_number(row, "latency_s", at), _number(row, "p99_s", at))
+        latency_s, p99_s = _number(row, "latency_s", at), _number(row, "p99_s", at)
+        if p99_s < latency_s:
+            raise UsageError(f"p99_s: {p99_s:g} is below the mean, {latency_s:g}", where=at)
+        points[key][rate] = (latency_s, p99_s)
     if not points:
         raise UsageError("has no lines", where=where)
     curves: dict[str, dict[int, dict[Shape, Curve]]] = {}
     for (model, spread, shape), by_rate in points.items():
         rates = sorted(by_rate)
+        slowest_s, slowest_rate = 0.0, 0.0
+        for rate in rates:
+            latency_s = by_rate[rate][0]
+            if latency_s < slowest_s * (1 - FALLS):
+                raise UsageError(
+                    f"{model} on {shape.tensor_parallel} x {shape.slices} slices takes {latency_s:g} s at {rate:g} "
+                    f"calls/s, and {slowest_s:g} s at only {slowest_rate:g}",
+                    where=where,
+                    hint="latency does not fall where more calls come",
+                )
+            if latency_s > slowest_s:
+                slowest_s, slowest_rate = latency_s, rate
         curve = Curve(
             rates=tuple(rates),
             latencies_s=tuple(by_rate[rate][0] for rate in rates),

@@ -17,6 +17,9 @@ from headway.serving.workflows.record import distinct, from_journal, left_out
 from headway.serving.workflows.sdk_spans import is_sdk_span, read_sdk_spans
 from headway.serving.workflows.spans import Span, read_spans
 
+_LONGEST_WORD = len("false")
+"""A decoder finds fault with the beginning of a word that is cut (characters)."""
+
 
 class Format(Enum):
     """What a file may hold."""
@@ -71,7 +74,12 @@ def import_calls(sources: Sequence[Source], *, kind_attribute: str = "") -> Impo
 
 def format_of(source: Source) -> Format:
     """What a file holds. UsageError where it is nothing known."""
-    value = _beginning(source.text)
+    text = source.text.strip()
+    if not text:
+        raise UsageError("is empty", where=source.where, hint="its writer has recorded nothing yet, or elsewhere")
+    value = _beginning(text)
+    if value is None and _ends_in_the_middle(text):
+        raise UsageError("ends in the middle", where=source.where, hint="its writer has not finished it: copy it again")
     if isinstance(value, list) and value:
         value = value[0]
     if isinstance(value, dict):
@@ -91,10 +99,22 @@ def format_of(source: Source) -> Format:
 def _beginning(text: str) -> object:
     """The first value in it, of one line or of many; None where that is no JSON."""
     try:
-        value: object = json.JSONDecoder().raw_decode(text.lstrip())[0]
+        value: object = json.JSONDecoder().raw_decode(text)[0]
     except (ValueError, RecursionError):
         return None
     return value
+
+
+def _ends_in_the_middle(text: str) -> bool:
+    """Whether it begins as JSON and breaks off: what is wrong is its end, or a string that has none."""
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except json.JSONDecodeError as error:
+        at_end = error.pos >= len(text) - _LONGEST_WORD or error.msg.startswith("Unterminated string")
+        return text[0] in "{[" and at_end
+    except RecursionError:
+        pass
+    return False
 
 
 def _whole(text: str) -> str:
