@@ -92,7 +92,7 @@ def _between_quiet(calls: Sequence[Call]) -> Iterator[list[Call]]:
 
 
 class Recorded:
-    """Runs of one workflow, all of them in a random order, then all of them in another one, and so on.
+    """Runs of one workflow as they were recorded, then all of them again in a random order, then in another one.
 
     A run that comes again shares with other runs' prompts what it shared when it was recorded, and has new blocks for
     the rest; within the run prompts go on from one another as they did.
@@ -128,11 +128,12 @@ class Recorded:
             yield All([self._branch(asked, context.run) for asked in part.calls])
 
     def _number(self, run: int) -> int:
-        """Of the recorded run that comes as number `run`."""
+        """Which of the recorded runs comes as number `run`: its place in `runs`."""
         turn, at = divmod(run, len(self._runs))
         if turn != self._order[0]:
             order = list(range(len(self._runs)))
-            random.Random(mix(mix(self._seed) ^ turn)).shuffle(order)
+            if turn:
+                random.Random(mix(mix(self._seed) ^ turn)).shuffle(order)
             self._order = (turn, order)
         return self._order[1][at]
 
