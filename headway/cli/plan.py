@@ -13,7 +13,6 @@ from headway.cli.plan_nodes import nodes_
 from headway.cli.plan_simulate import simulate
 from headway.cli.plan_watch import watch
 from headway.cli.plan_words import check_most, print_plan
-from headway.errors import UsageError
 from headway.serving.allocation.files import read_nodes, read_plan
 from headway.serving.allocation.place import check_places
 
@@ -31,10 +30,7 @@ def show(
     check_most(most)
     read = read_plan(plan)
     there = read_nodes(nodes) if nodes is not None else []
-    try:
-        check_places(read, there)
-    except UsageError as error:
-        raise UsageError(error.what, where=str(plan)) from None
+    check_places(read, there, where=str(plan))
     print_plan(read, there, most_rejected=most)
 
 

@@ -17,6 +17,7 @@ from headway.errors import UsageError
 from headway.serving.allocation.files import read_nodes, read_plan
 from headway.serving.allocation.interference import PER_NEIGHBOUR, Interference
 from headway.serving.allocation.place import check_places
+from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Forecast, Plan
 from headway.serving.engine import hardware
 from headway.serving.policies import NAMES
@@ -65,10 +66,11 @@ def simulate(
         raise UsageError(f"{runs} are too few to measure", where="--runs")
     if policy not in POLICIES:
         raise UsageError(f"{policy!r} is none of {', '.join(POLICIES)}", where="--policy")
-    old = _placed_plan(plan)
+    old, there = _placed_plan(plan), read_nodes(nodes)
+    check_places(old, there, where=str(plan))
     recorded = _recorded(old, calls)
     programs = {name: Recorded(own, seed=seed) for name, own in recorded.items()}
-    running = _engines(old, nodes, programs, engine_model or [])
+    running = _engines(old, there, programs, engine_model or [])
     start = instances(running, policy=policy, interference=Interference(interference))
     lonely_s = {name: sum(it.end_s - it.start_s for it in own) / len(own) for name, own in recorded.items()}
     table, kept = _table(), True
@@ -124,11 +126,11 @@ def _loads(text: str) -> list[float]:
     return loads
 
 
-def _engines(plan: Plan, nodes: Path, programs: Mapping[str, Recorded], known_as: Sequence[str]) -> list[Running]:
+def _engines(
+    plan: Plan, nodes: Sequence[Node], programs: Mapping[str, Recorded], known_as: Sequence[str]
+) -> list[Running]:
     """The plan's instances as engines."""
-    there = read_nodes(nodes)
-    check_places(plan, there)
-    devices = {node.name: node.device for node in there}
+    devices = {node.name: node.device for node in nodes}
     block_tokens: dict[str, int] = {}
     for program in programs.values():
         for model, size in program.block_tokens.items():

@@ -72,12 +72,13 @@ def place(plan: Plan, nodes: Sequence[Node]) -> Plan:
     return replace(plan, instances=tuple(instances))
 
 
-def check_places(plan: Plan, nodes: Sequence[Node] = ()) -> None:
+def check_places(plan: Plan, nodes: Sequence[Node] = (), *, where: str = "") -> None:
     """UsageError where a placed plan is on GPUs that are not there, not joined, or given away more than once.
 
     Args:
         plan: placed, perhaps edited since.
         nodes: the machines; empty: only what is given away is looked at.
+        where: for errors.
     """
     by_name = {node.name: node for node in nodes}
     used: Counter[tuple[str, int]] = Counter()
@@ -86,19 +87,22 @@ def check_places(plan: Plan, nodes: Sequence[Node] = ()) -> None:
         if nodes:
             node = by_name.get(it.node)
             if node is None:
-                raise UsageError(f"has {who} on {it.node}, and the nodes are {', '.join(by_name)}")
+                raise UsageError(f"has {who} on {it.node}, and the nodes are {', '.join(by_name)}", where=where)
             missing = sorted(set(it.gpus) - {gpu for domain in node.domains for gpu in domain})
             if missing:
-                raise UsageError(f"has {who} on GPU {missing[0]} of {it.node}, which has no such GPU")
+                raise UsageError(f"has {who} on GPU {missing[0]} of {it.node}, which has no such GPU", where=where)
             if not any(set(it.gpus) <= set(domain) for domain in node.domains):
                 gpus = ", ".join(map(str, it.gpus))
-                raise UsageError(f"has {who} on GPUs {gpus} of {it.node}, which no fast interconnect joins")
+                raise UsageError(
+                    f"has {who} on GPUs {gpus} of {it.node}, which no fast interconnect joins", where=where
+                )
         for gpu in it.gpus:
             used[it.node, gpu] += it.shape.slices
     for (name, gpu), slices in used.items():
         if slices > plan.slices_per_gpu:
             each = ", ".join(f"{it.model} #{it.number}" for it in plan.instances if it.node == name and gpu in it.gpus)
-            raise UsageError(f"has {slices / plan.slices_per_gpu:g} GPUs' worth on GPU {gpu} of {name}: {each}")
+            worth = slices / plan.slices_per_gpu
+            raise UsageError(f"has {worth:g} GPUs' worth on GPU {gpu} of {name}: {each}", where=where)
 
 
 def _place_whole(placing: _Placing, shares: Sequence[Share]) -> None:

@@ -92,6 +92,7 @@ def test_pcie_bridges_count_where_they_are_asked_to() -> None:
         (NVSWITCH.replace("GPU1    NV12     X      NV12", "GPU1    NV12     X      ERR "), "topo:3: 'ERR' is no kind"),
         ("\n".join(NVSWITCH.splitlines()[:3]), "4 GPUs in its first line and rows of 2"),
         ("GPU0 GPU1\nGPU0 X\n", "topo:2: 1 of 2 links"),
+        (H100.replace("GPU1\tNV18", "GPU1\tSYS"), "topo: GPU0 has NV18 to GPU1, and GPU1 has SYS to GPU0"),
     ],
 )
 def test_broken_outputs(text: str, said: str) -> None:
