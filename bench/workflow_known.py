@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -55,23 +54,9 @@ def lonely(workload: str, workflows: Sequence[str], runs: int, seed: int) -> Sim
     return run_workflows(instances(running, policy=POLICY), traffic, seed=seed)
 
 
-@lru_cache(maxsize=8)
 def models_of(workload: str) -> tuple[str, ...]:
-    """Models that a workload's first runs call, in the order of the first calls."""
-    models: dict[str, None] = {}
-    for name in WORKLOADS[workload]:
-        program = named(name)
-        models |= dict.fromkeys(
-            str(value)
-            for field in getattr(program, "__slots__", ())
-            for value in _as_tuple(getattr(program, field))
-            if isinstance(value, str)
-        )
-    return tuple(models)
-
-
-def _as_tuple(value: object) -> tuple[object, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    """Models that a workload's workflows call, each once."""
+    return tuple(dict.fromkeys(model for name in WORKLOADS[workload] for model in named(name).models))
 
 
 def prepare(work: Json) -> Json:

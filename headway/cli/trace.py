@@ -9,6 +9,7 @@ import typer
 
 from headway.cli.journals import read_journals, write_text
 from headway.cli.trace_calls import calls, import_
+from headway.cli.trace_sample import sample
 from headway.report.trace import trace_json
 
 app = typer.Typer(no_args_is_help=True, help="A journal as a picture; the calls of agents' workflows.")
@@ -29,3 +30,4 @@ def trace(
 
 app.command("import")(import_)
 app.command("calls")(calls)
+app.command("sample")(sample)

@@ -36,6 +36,11 @@ class BeamSearch:
     step_tokens: float = 100.0
     step_sigma: float = 0.6
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those that it calls."""
+        return (self.generator, self.verifier)
+
     def __call__(self, context: Context) -> Program:
         """One run."""
         problem, problem_tokens = context.text(), context.length(110, 0.5)

@@ -27,6 +27,11 @@ class Debate:
     rounds: int = 3
     answer_tokens: float = 220.0
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those that it calls."""
+        return tuple(dict.fromkeys((*self.agents, self.judge)))
+
     def __call__(self, context: Context) -> Program:
         """One run."""
         question, tokens = context.text(), context.length(130, 0.4)

@@ -36,6 +36,11 @@ class Rag:
     answer_tokens: float = 200.0
     documents: int = 100_000
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those that it calls."""
+        return (self.rewriter, self.reranker, self.generator)
+
     def __call__(self, context: Context) -> Program:
         """One run."""
         question, tokens = context.text(), context.length(20, 0.5)

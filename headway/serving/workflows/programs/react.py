@@ -32,6 +32,11 @@ class React:
     reads: float = 0.6
     page_tokens: float = 2000.0
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those that it calls."""
+        return (self.agent, self.reader)
+
     def __call__(self, context: Context) -> Program:
         """One run."""
         prompt = context.prompt(("react: tools and examples", 1600)).plus(context.text(), context.length(40, 0.5))
