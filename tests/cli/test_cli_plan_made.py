@@ -118,7 +118,7 @@ def test_a_broken_limit_is_the_reason(says: Callable[..., str]) -> None:
 def test_names_cannot_steer_the_terminal_nor_be_markup(says: Callable[..., str]) -> None:
     prepare(recorded("a\x1b[31m", ["big", "[bold]x"]), curves="")
     Path("t.csv").write_text(Path("t.csv").read_text().replace("small", "[bold]x"))
-    assert run("profile --import t.csv --device a100 -o profiles.yaml".split()) == 0
+    assert run(["profile", "--import", "t.csv", "--device", "a100", "-o", "profiles.yaml"]) == 0
     told = says("trace calls calls.jsonl")
     assert "a\\x1b[31m: 20 runs" in told
     assert "[bold]x" in told
