@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headway.errors import UsageError
+from headway.serving.allocation.place import check_places
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Instance, Plan
 from headway.serving.deploy.arguments import check_arguments
@@ -107,7 +107,7 @@ def engines(plan: Plan, nodes: Sequence[Node], options: EngineOptions, *, togeth
         raise UsageError("the plan is not placed", hint="headway plan make places what it makes")
     check_arguments(options.arguments)
     by_name = {node.name: node for node in nodes}
-    _check_places(plan, by_name)
+    check_places(plan, nodes, where="the plan")
     made = []
     names: dict[str, str] = {}
     for instance in plan.instances:
@@ -158,22 +158,6 @@ def _engine(name: str, instance: Instance, part: float, node: Node, options: Eng
         if part < 1:
             command += ["--kv-cache-memory-bytes", str(cache_bytes)]
     return Engine(name, instance, part, memory_bytes, weights_bytes, (*command, *options.arguments))
-
-
-def _check_places(plan: Plan, nodes: Mapping[str, Node]) -> None:
-    used: dict[tuple[str, int], int] = defaultdict(int)
-    for it in plan.instances:
-        node = nodes.get(it.node)
-        if node is None:
-            raise UsageError(f"the plan has {it.model} on {it.node}, which is not among the nodes")
-        known = {gpu for domain in node.domains for gpu in domain}
-        if len(set(it.gpus)) != it.shape.tensor_parallel or not set(it.gpus) <= known:
-            raise UsageError(f"the plan has {it.model} {it.number} on GPUs {list(it.gpus)} of {it.node}")
-        for gpu in it.gpus:
-            used[it.node, gpu] += it.shape.slices
-    for (name, gpu), slices in used.items():
-        if slices > plan.slices_per_gpu:
-            raise UsageError(f"the plan gives away {slices} of {plan.slices_per_gpu} slices of GPU {gpu} of {name}")
 
 
 def _in_turn(made: Sequence[Engine], together: str) -> list[Engine]:

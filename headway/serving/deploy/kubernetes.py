@@ -130,7 +130,7 @@ def equal_parts(engines: Sequence[Engine]) -> dict[str, int]:
         parts = Counter(engine.part for engine in engines if engine.instance.node == node)
         if set(parts) == {1.0}:
             continue
-        hint = "share with DRA, or plan for parts of one size on nodes of their own (headway profile --slices)"
+        hint = "share with DRA, or make the plan with headway plan make --equal-parts"
         if 1.0 in parts:
             raise UsageError(
                 f"{node} has whole instances and parts of GPUs, and the device plugin shares all GPUs of a node alike",
