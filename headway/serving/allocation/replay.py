@@ -5,7 +5,8 @@
 - Lengths and prompts are the recorded ones; embeddings and the like, which have no answer, get one of one token.
 - OPEN_RUNS runs are under way at any time, each in its own order, so that a prompt finds in the cache what its run put
   there. The first ones begin in their middle, long runs more often than
-  short ones, as one meets them at any moment: so neither beginnings nor ends are measured too often.
+  short ones, as one meets them at any moment: so neither beginnings nor ends are measured too often. Each of them
+  sends its first burst before any sends a second, and nothing is measured before: those find nothing in the cache.
 - A run that comes again shares with other runs the blocks that it shared before, and has new ones for the rest.
 - The same seed gives the same bursts, and the same gaps but for their scale: engines and rates differ, luck does not.
 """
@@ -68,10 +69,10 @@ class Replay:
             rate: calls per second.
             spread: instances that share every burst; this is one of them.
         """
-        arrivals = self.arrivals(round(calls * (1 + WARM_UP)), rate, spread=spread)
+        warm_up = max(round(calls * WARM_UP), self._first_bursts(spread))
+        arrivals = self.arrivals(calls + warm_up, rate, spread=spread)
         ends_s = run(engine, arrivals)
-        measured = arrivals[round(len(arrivals) * WARM_UP / (1 + WARM_UP)) :]
-        return [ends_s[job.id] - at_s for at_s, job in measured]
+        return [ends_s[job.id] - at_s for at_s, job in arrivals[warm_up:]]
 
     def arrivals(self, calls: int, rate: float, *, spread: int = 1) -> list[tuple[float, Job]]:
         """When which call comes: so many at least, `rate` per second in the mean, all at 0 where that is infinite."""
@@ -92,7 +93,13 @@ class Replay:
 
     def saturation(self, engine: EngineProfile, calls: int, *, spread: int = 1) -> float:
         """Calls per second while there are always some that wait: between the first and the last quarter of ends."""
-        return throughput(run(engine, self.arrivals(2 * calls, float("inf"), spread=spread)).values())
+        least = max(2 * calls, 4 * self._first_bursts(spread))
+        return throughput(run(engine, self.arrivals(least, float("inf"), spread=spread)).values())
+
+    def _first_bursts(self, spread: int) -> int:
+        """Calls until each run that is under way in the beginning has sent one burst (count)."""
+        widest = max(len(burst) for run in self._runs for burst in run)
+        return sum(len(burst) for burst in self._first(OPEN_RUNS * widest, spread)[:OPEN_RUNS])
 
     def _first(self, calls: int, spread: int) -> list[Burst]:
         """Bursts of so many calls at least, always the same ones."""
@@ -116,7 +123,8 @@ class Replay:
         for copy, run in enumerate(choose.choices(runs, weights=[len(it) for it in self._runs], k=OPEN_RUNS)):
             under_way.append((run, copy, choose.randrange(len(self._runs[run]))))
         for copy in count(OPEN_RUNS):
-            slot = choose.randrange(OPEN_RUNS)
+            turn = copy - OPEN_RUNS
+            slot = turn if turn < OPEN_RUNS else choose.randrange(OPEN_RUNS)
             run, named, at = under_way[slot]
             burst = self._runs[run][at]
             last = at + 1 == len(self._runs[run])

@@ -19,7 +19,7 @@ from headway.serving.profiling.crowd import Span
 FEWER = 0.1
 """Part of the calls that come by which those that end are fewer under an overload (1): a saturation that is too high by
 less shows in nothing but chance."""
-CHANCE = 2.0
+CHANCE = 1.5
 """Square roots of the calls by which they are fewer besides (1)."""
 LONGER = 1.25
 """Under an overload the last third of the calls takes so many times as long as the first third (1)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headway.errors import UsageError
@@ -173,3 +175,27 @@ def test_a_curve_grows_without_limit_towards_saturation() -> None:
     assert isinstance(curve, Curve)
     assert curve.latency_s(0.9999 * curve.saturation) > 10 * curve.latencies_s[-1]
     assert curve.latency_s(curve.saturation) == float("inf")
+
+
+def test_runs_that_begin_in_their_middle_are_not_measured_with_an_empty_cache() -> None:
+    """The first bursts are one of each run that is under way; runs that are joined late would compute all again."""
+    runs = [replace(it, blocks=chain([int(it.run[1:]), int(it.id)])) for it in together(8)]
+    arrivals = Replay(runs, seed=2).arrivals(8 * OPEN_RUNS, rate=1.0)
+    at_once: dict[float, set[int]] = {}
+    for at_s, job in arrivals:
+        at_once.setdefault(at_s, set()).add(job.blocks[0])
+    first = list(at_once.values())[:OPEN_RUNS]
+    assert all(len(blocks) == 1 for blocks in first)
+    assert len(set.union(*first)) == OPEN_RUNS, "a run came a second time before all had come once"
+
+
+def test_a_replay_without_times_is_the_same_calls() -> None:
+    replay = Replay(together(4), seed=2)
+    jobs = replay.jobs(spread=2)
+    assert [next(jobs) for _ in range(40)] == [job for _, job in replay.arrivals(40, 1.0, spread=2)][:40]
+
+
+def test_saturation_hardly_depends_on_how_many_calls_it_is_taken_from() -> None:
+    engine = hardware.profile("a100", MODEL, block_tokens=64)
+    replay = Replay(together(24, runs=12, out=1), seed=0)
+    assert replay.saturation(engine, 400) == pytest.approx(replay.saturation(engine, 3000), rel=0.05)

@@ -151,7 +151,13 @@ def test_a_files_kind_is_told_by_what_is_in_it() -> None:
     ):
         assert format_of(Source("f", text)) is wanted
         import_calls([Source("f", text)])
-    for text in ("", "{", "[]", "3", "hello", '{"data": []}', '"resourceSpans"'):
+    for text in ("", " \n"):
+        with pytest.raises(UsageError, match="f: is empty"):
+            format_of(Source("f", text))
+    for text in ("{", journal[:40], json.dumps(spans)[:-3], '{"resourceSpans": [fal', '{"resourceSp'):
+        with pytest.raises(UsageError, match="f: ends in the middle"):
+            format_of(Source("f", text))
+    for text in ("[]", "3", "{x and so on", '{"data": } and so on and on', "hello", '{"data": []}', '"resourceSpans"'):
         with pytest.raises(UsageError, match="f: is neither"):
             format_of(Source("f", text))
     cut = journal[:-20]  # its gateway still writes

@@ -1,0 +1,75 @@
+"""`headway profile`: what it refuses, in one line and with nothing written, and what its table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.cli.main import run
+from headway.serving.allocation import engine_profile
+from headway.serving.allocation.files import read_profiles
+from headway.serving.workflows.calls import Call
+from headway.serving.workflows.files import write_calls
+
+HEAD = "model,tensor_parallel,slices,rate,latency_s,p99_s,saturation\n"
+SMALL, HUGGING_FACE = "llama-3.2-1b", "meta-llama/Meta-Llama-3-8B-Instruct"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files lie in an empty folder, and profiles are of few calls."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(engine_profile, "CALLS", 40)
+    for model, name in ((SMALL, "calls.jsonl"), (HUGGING_FACE, "hf.jsonl")):
+        calls = [Call("w", f"r{at}", "0", model, 5.0 * at, 5.0 * at + 1, 100 + at, 5) for at in range(8)]
+        Path(name).write_text(write_calls(calls))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--import t.csv --slices 5", "t.csv:2: 1 x 6 slices is no shape where a GPU has 5"),
+        ("--import t.csv --slices 10 --model other", "t.csv: has no curves of other (it has mine)"),
+        ("--import t.csv --slices 100000", "--slices: 100000 is not from 1 to 100"),
+        ("--import t.csv --slices 0", "--slices: 0 is not from 1 to 100"),
+        ("--from engine-model --device a100 --calls calls.jsonl --domain-gpus 0", "--domain-gpus: 0 is not from 1 to"),
+        ("--from engine-model --calls calls.jsonl", "--device: is needed (known: a10"),
+        ("--from engine-model --calls calls.jsonl --device b1", "unknown device 'b1'"),
+        ("--from engine-model --calls calls.jsonl --device a100 --model x", "--model: no call to x was recorded"),
+        (
+            "--from engine-model --device a100 --calls hf.jsonl",
+            f"does not know '{HUGGING_FACE}' (say what it is like: --engine-model {HUGGING_FACE}=MODEL, where MODEL is "
+            "llama-3-8b, ",
+        ),
+        (f"--engine 1x5=http://127.0.0.1:1 --calls calls.jsonl --model {SMALL} --point 0s", "--point: 0s is no time"),
+        (f"--engine 1x5=http://127.0.0.1:1 --calls calls.jsonl --model {SMALL} --limit 0s", "--limit: 0s is no time"),
+        (f"--engine 1x5=http://127.0.0.1:1 --calls calls.jsonl --model {SMALL} --spread 0", "--spread: 0 is not from"),
+        ("--from engine-model --device a100 --calls empty.jsonl", "empty.jsonl: is empty"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_nothing_is_written(
+    line: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("t.csv").write_text(f"{HEAD}mine,1,6,1,0.2,0.3,9\n")
+    Path("empty.jsonl").write_text("")
+    assert run(["profile", *line.split()]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+    assert not Path("profiles.yaml").exists()
+
+
+def test_a_device_may_be_written_in_capitals_and_another_model_be_named() -> None:
+    line = (
+        f"profile --from engine-model --device A100 --calls hf.jsonl --engine-model {HUGGING_FACE}={SMALL} --no-cache"
+    )
+    assert run([*line.split(), "--slices", "1", "--domain-gpus", "1"]) == 0
+    assert read_profiles(Path("profiles.yaml"))[1][HUGGING_FACE].device == "a100"
+
+
+def test_mean_and_p99_half_loaded_are_at_the_same_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.csv").write_text(f"{HEAD}mine,1,10,2,1,2,20\nmine,1,10,18,3,10,20\n")
+    assert run(["profile", "--import", "t.csv", "--device", "h100"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("mine"))
+    assert row.split() == ["mine", "1", "20", "1", "s", "2", "s", "6", "s"]
