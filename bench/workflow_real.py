@@ -51,6 +51,7 @@ from headway.serving.llama import LlamaServer, LlamaSettings
 from headway.serving.loadgen.ask import Ask
 from headway.serving.loadgen.client import Limits
 from headway.serving.loadgen.text import WORDS
+from headway.serving.profiling.crowd import Ramp
 from headway.serving.profiling.live import Sweep, live_profile
 from headway.serving.workflows.aggregate import aggregate
 from headway.serving.workflows.aggregate_types import Aggregate
@@ -72,10 +73,9 @@ LOAD = 0.7
 """Rate of the measurement over what the plan is predicted to carry (1)."""
 SWEEP = Sweep(
     loads=(0.4, 0.85),
-    saturation_calls=24,
-    point_s=10.0,
-    least_calls=12,
-    most_calls=20,
+    ramp=Ramp(first=4, most=32, least_calls=24),
+    point_s=15.0,
+    least_calls=16,
     limits=Limits(total_s=120.0),
 )
 
