@@ -6,7 +6,7 @@ has: the gateway's journal is the trace, `profiling.live` replays it against eng
 the plan's engines are started with their parts, and the gateway gets the plan's file. The plan and an equal split then
 serve the same runs at the same times.
 
-    python bench/workflow_real.py --out workflow_real.json        some 5 minutes; needs root for the quotas
+    python bench/workflow_real.py --out workflow_real.json        some 10 minutes; needs root for the quotas
 
 What it is not: an accelerator. There is no memory limit and no interference by MPS; and the machine's other load is in
 the figures, so it is told with them.
@@ -68,7 +68,9 @@ DRAFTS = 4
 PROFILED = (3, 7)
 """Slices of the engines that are profiled; those between are filled in."""
 TRACED_RUNS = 10
-MEASURED_RUNS = 28
+MEASURED_RUNS = 40
+ROUNDS = 3
+"""In each, both splits serve the same runs at the same times, one split after the other (count)."""
 LOAD = 0.7
 """Rate of the measurement over what the plan is predicted to carry (1)."""
 SWEEP = Sweep(
@@ -243,12 +245,12 @@ async def profiled(calls: Sequence[Call]) -> dict[str, ModelProfile]:
     return {model: filled(each) for model, each in curves.items()}
 
 
-async def measured(plan: Plan, demand: Demand, predictor: Predictor, folder: Path) -> Served:
+async def measured(plan: Plan, demand: Demand, predictor: Predictor, folder: Path, *, seed: int) -> Served:
     """A plan under the demand's rate."""
     (forecast,) = predictor.forecast([demand], plan.shares, plan.instances)
     async with applied(plan, folder) as (url, _):
         await serve(url, runs=2, rate=1.0, seed=8)
-        latencies_s, seconds = await serve(url, runs=MEASURED_RUNS, rate=demand.rate, seed=2)
+        latencies_s, seconds = await serve(url, runs=MEASURED_RUNS, rate=demand.rate, seed=seed)
     ordered = sorted(latencies_s)
     return Served(
         slices={share.model: share.slices() for share in plan.shares},
@@ -285,9 +287,11 @@ async def study(folder: Path) -> dict[str, object]:
     plan, rate = planned(seen, predictor)
     demand = Demand(seen, rate)
     rows = []
-    for name, each in (("plan", plan), ("equal split", split(5, 5))):
-        print(f"serve: {name}", flush=True)
-        rows.append({"name": name, **asdict(await measured(each, demand, predictor, folder))})
+    for number in range(ROUNDS):
+        for name, each in (("plan", plan), ("equal split", split(5, 5))):
+            print(f"serve: {name}", flush=True)
+            served = await measured(each, demand, predictor, folder, seed=2 + number)
+            rows.append({"name": name, "round": number, **asdict(served)})
     return {
         "workflow": asdict(seen),
         "curves": {
@@ -314,6 +318,12 @@ def table(found: Mapping[str, object]) -> str:
             f"{row['name']:<14}{row['slices'][DRAFTER] / SLICES:>8.1f}{row['slices'][JUDGE] / SLICES:>7.1f}"
             f"{row['rate']:>8.3f}{row['mean_s']:>7.2f} s{row['median_s']:>7.2f} s{row['p99_s']:>7.2f} s"
             f"{forecast['latency_s']:>9.2f} s{forecast['throughput']:>8.3f}"
+        )
+    for figure in ("mean_s", "median_s", "p99_s"):
+        both = {name: [row[figure] for row in rows if row["name"] == name] for name in ("plan", "equal split")}
+        ratios = sorted(equal / plan for plan, equal in zip(both["plan"], both["equal split"], strict=True))
+        lines.append(
+            f"equal split / plan, {figure}: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
         )
     return "\n".join(lines)
 

@@ -92,8 +92,10 @@ def test_the_table_has_a_line_for_each_split() -> None:
         "p99_s": 4.0,
         "forecast": forecast,
     }
-    lines = table({"rows": [row]}).splitlines()
-    assert len(lines) == 2
+    rows = [row, {**row, "name": "equal split", "mean_s": 4.2}, row, {**row, "name": "equal split", "mean_s": 6.3}]
+    lines = table({"rows": rows}).splitlines()
+    assert len(lines) == 5 + 3
+    assert lines[5] == "equal split / plan, mean_s: 2.50 (2.00 to 3.00)"
     assert lines[1].split() == [
         "plan",
         "0.7",
