@@ -26,6 +26,7 @@ from yarl import URL
 from headway.errors import HeadwayError
 from headway.serving.loadgen.ask import Ask
 from headway.serving.loadgen.client import Limits, send
+from headway.serving.loadgen.client import session as new_session
 from headway.serving.loadgen.row import DONE, Row
 from headway.serving.workload.arrival import Arrival
 
@@ -89,8 +90,7 @@ async def run(
     allow_streams(len(load))
     rows = [_row(number, each) for number, each in enumerate(load)]
     outcome, progress = Outcome(rows), Progress(len(rows))
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
-    async with aiohttp.ClientSession(connector=connector, timeout=limits.timeout()) as session:
+    async with new_session(limits) as session:
         ready = _Ready(load, ask)
         ready.fill()
         gc.collect()

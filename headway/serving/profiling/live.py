@@ -2,14 +2,15 @@
 
 On each engine, in this order: one call after the other until it is warm; a crowd that grows until that brings no more,
 for the saturation (`crowd`); then Poisson arrivals at parts of it (`point`). Where the engine does not keep up with
-such a part, twice, the saturation was too high: it is taken as what came back, and all parts are measured anew.
+such a part, twice, the saturation was too high: it is lowered (`lowered`), and all parts are measured anew.
 
 What is sent is what `allocation.replay` says: bursts as bursts, lengths as recorded, prompts that share what the
 recorded ones share, though in other words. A word stands for a token; by how many the engine counts more (a chat's
 template, rare words) shows while it warms up, and prompts are shorter by so many from then on. No two of these steps
 use the same private texts, so that none finds in the cache what another left there.
 
-An engine that fails a call ends the measurement: what a broken engine does is no curve.
+An engine that fails a call ends the measurement: what a broken engine does is no curve. A 404 is a wrong command line:
+either the path is wrong, or the engine knows its model by another name.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 from yarl import URL
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, UsageError
 from headway.serving.allocation.replay import WARM_UP, Replay
 from headway.serving.allocation.types import Curve, ModelProfile, Shape
 from headway.serving.engine.types import Job
 from headway.serving.loadgen.ask import Ask
 from headway.serving.loadgen.client import Limits, send
+from headway.serving.loadgen.client import session as new_session
 from headway.serving.loadgen.row import DONE, Row
 from headway.serving.loadgen.run import allow_streams, run
 from headway.serving.prefix import mix
@@ -39,10 +41,13 @@ from headway.serving.workload.arrival import Arrival
 
 WARMING_CALLS = 3
 """Calls one after the other before anything is measured (count)."""
+NOT_FOUND = 404
 TRIES = 3
 """Saturations that are tried, each lower than the one before (count)."""
 LOWER = 0.9
-"""At most so much of the one before, the next one is (1)."""
+"""At most so much of the one before, the next one is (1), unless more was steady."""
+FELL = 0.9
+"""Below so much of what the crowd found (1), a lowered saturation is worth a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ async def live_profile(
     *,
     ask: Ask,
     told: Callable[[str], None] = lambda line: None,
+    noted: Callable[[str], None] = lambda line: None,
 ) -> ModelProfile:
     """Curves of the shapes that there are engines of, measured one engine after the other.
 
@@ -83,30 +89,40 @@ async def live_profile(
         engines: an engine of each shape, alone on its GPUs while it is measured.
         sweep: what to measure.
         ask: how requests are written, with the model's name on the engines.
-        told: gets a line for each point.
+        told: gets a line for each step and each point.
+        noted: gets a line of what whoever uses the curves should know.
 
     Raises:
+        UsageError: an engine answers 404.
         HeadwayError: an engine failed a call, or never kept up with what it had just done.
     """
     mine = [call for call in calls if call.model == model]
     curves = {}
     for shape, url in engines.items():
-        curves[shape] = await live_curve(mine, url, sweep, ask=ask, told=told)
+        curves[shape] = await live_curve(mine, url, sweep, ask=ask, told=told, noted=noted)
     source = "live: " + ", ".join(str(url) for url in engines.values())
     return ModelProfile(model, curves, {}, source)
 
 
 async def live_curve(
-    calls: Sequence[Call], url: URL, sweep: Sweep, *, ask: Ask, told: Callable[[str], None] = lambda line: None
+    calls: Sequence[Call],
+    url: URL,
+    sweep: Sweep,
+    *,
+    ask: Ask,
+    told: Callable[[str], None] = lambda line: None,
+    noted: Callable[[str], None] = lambda line: None,
 ) -> Curve:
     """The curve of one engine; see `live_profile`."""
+    told(f"{url}: {plan_words(sweep)}")
     measuring = _Measuring(url, sweep, ask, calls, block_size(calls), told)
     rows = await measuring.warmed_up()
     more_tokens = statistics.median(row.asked_tokens - row.input_tokens for row in rows)
     measuring = replace(measuring, more_tokens=max(0, round(more_tokens)))
     alone_s = statistics.fmean(row.e2e_s or 0.0 for row in rows)
-    saturation = await measuring.saturation(seed=1)
+    found = saturation = await measuring.saturation(seed=1)
     seed = 2
+    steady = 0.0
     for _ in range(TRIES):
         points: dict[float, Point] = {}
         call_s = alone_s
@@ -119,20 +135,54 @@ async def live_curve(
                 point = again if not again.overloaded else max(point, again, key=lambda it: it.ended_per_s)
             seed += 2
             if point.overloaded:
-                saturation = min(point.ended_per_s, LOWER * saturation)
+                saturation = lowered(saturation, rate, point.ended_per_s, steady)
                 told(f"{url}: the saturation was too high: {saturation:.3g} calls/s")
                 break
             points[rate], call_s = point, point.mean_s
+            steady = max(steady, rate)
         else:
+            if saturation < FELL * found:
+                noted(
+                    f"{url}: measured {found:.3g} calls/s at most, then lowered to {saturation:.3g}: was something "
+                    "else running?"
+                )
             return Curve(
                 tuple(points),
                 tuple(point.mean_s for point in points.values()),
                 tuple(point.p99_s for point in points.values()),
                 saturation,
             )
+        if not saturation:
+            break
     raise HeadwayError(
         f"{url} is not steady: it does not keep up with parts of what it has just done, after {TRIES} tries, the last "
         f"one at {rate:.3g} calls/s; is anything else sent to it, or running beside it?"
+    )
+
+
+def lowered(saturation: float, rate: float, ended_per_s: float, steady: float) -> float:
+    """The next saturation to try where an engine did not keep up with a part of the one before. All in calls per second.
+
+    What ended may say little: something else that runs for a minute makes it small. So the next one is not below what
+    was steady before, but between that and what was too much.
+
+    Args:
+        saturation: that was tried.
+        rate: with which the engine did not keep up, below `saturation`.
+        ended_per_s: calls that ended then.
+        steady: the highest rate that it has kept up with, below `saturation`; 0: none.
+    """
+    between = (steady + rate) / 2 if steady else 0.0
+    return max(min(ended_per_s, LOWER * saturation), between, steady)
+
+
+def plan_words(sweep: Sweep) -> str:
+    """What will be measured of an engine, and how many calls that takes."""
+    ramp = sweep.ramp
+    return (
+        f"{WARMING_CALLS} calls one by one; then {ramp.first} at once, twice as many, and so on ({ramp.most} at most), "
+        "until that brings no more: about 8 calls for each of the largest crowd; then calls at "
+        f"{len(sweep.loads)} rates, each for {sweep.point_s:g} s or {sweep.least_calls} calls, if that is longer"
     )
 
 
@@ -158,9 +208,8 @@ class _Measuring:
         jobs = Replay(self.calls, seed=seed).jobs(spread=self.sweep.spread)
         ramp = self.sweep.ramp
         allow_streams(ramp.most)
-        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
-        async with aiohttp.ClientSession(connector=connector, timeout=self.sweep.limits.timeout()) as session:
-            found = await levels(self._sender(session, jobs, seed), ramp, self._told_level)
+        async with new_session(self.sweep.limits) as session:
+            found = await levels(self._sender(session, jobs, seed), ramp, self._told_level, self._told_begin)
         best = max(found, key=lambda it: it.calls_per_s)
         if grows(found, ramp):
             self.told(f"note: {best.crowd} calls at once still did more than fewer, and more are not tried")
@@ -186,6 +235,9 @@ class _Measuring:
 
     def _told_level(self, level: Level) -> None:
         self.told(f"{self.url}: {level.crowd} at once: {level.calls_per_s:.3g} calls/s")
+
+    def _told_begin(self, crowd: int, calls: int) -> None:
+        self.told(f"{self.url}: {crowd} at once, for {calls} calls or more ...")
 
     def _sender(self, session: aiohttp.ClientSession, jobs: Iterator[Job], seed: int) -> Callable[[], Awaitable[Span]]:
         """Sends the next of the jobs and waits for its end."""
@@ -213,11 +265,21 @@ class _Measuring:
 
     def _check(self, rows: Sequence[Row]) -> None:
         failed = [row for row in rows if row.end != DONE]
-        if failed:
-            first = failed[0]
-            raise HeadwayError(
-                f"{self.url} failed {len(failed)} of {len(rows)} calls, the first with {first.end}: {first.what}"
+        if not failed:
+            return
+        first = failed[0]
+        if first.status == NOT_FOUND:
+            raise UsageError(
+                f"answers 404: {first.what or 'nothing more'}",
+                where=str(self.url / self.ask.path.lstrip("/")),
+                hint=f"is the URL right, and does the engine know {self.ask.model}? --served-model-name NAME",
             )
+        if first.end == "connect":
+            raise HeadwayError(first.what)
+        how = f"answers {first.status}: {first.what}" if first.end == f"http-{first.status}" else first.what
+        # in a crowd each call is looked at by itself, and others are under way
+        which = "a call" if len(rows) == 1 else f"{len(failed)} of {len(rows)} calls"
+        raise HeadwayError(f"{self.url}: {which} failed: {how}")
 
 
 def arrival(at_s: float, job: Job, block_tokens: int, *, seed: int) -> Arrival:
