@@ -1,6 +1,6 @@
 """How far a plan is from the best there is in the simulator: `python -m bench.workflow_oracle --out DIR`.
 
-Every way to share out a few GPUs that leaves no room for another instance is run on the simulated clock, at two loads,
+Every way to share out a few GPUs that leaves no room for another instance is run on the simulated clock, half loaded,
 with the same runs: no predictor takes part in that. Then: where the plan comes in that order, and how much longer runs
 take than under the best of all.
 """
@@ -36,7 +36,7 @@ from headway.sim.studies.cells import Cell, Row
 
 WORKLOADS = ("react", "rag")
 SLICES = 4
-LOADS = (0.4, 0.6)
+LOADS = (0.5,)
 """In GPUs' worth of work for each GPU (1)."""
 LIMIT = 6.0
 """Mean latency, in that of the same runs alone, from which on a plan is out of the question (1)."""
