@@ -19,6 +19,7 @@ from headway.serving.deploy.gateway_file import PORT
 from headway.serving.deploy.gateway_objects import GatewayOptions, gateway_name, gateway_objects
 from headway.serving.deploy.kubernetes import SHARINGS, KubernetesOptions, manifests
 from headway.serving.deploy.objects import Manifest
+from headway.serving.engine.hardware import MODELS
 
 PlanFile = Annotated[Path, typer.Option(help="From `headway plan make`.")]
 NodesFile = Annotated[Path, typer.Option(help="The machines that it is placed on.")]
@@ -133,6 +134,36 @@ def tell_of_plan(of: Planned, weights: Sequence[str] | None, *, in_cluster: bool
                 f"note: vLLM would load {model}, which is neither a repository nor a path: "
                 f"--weights {model}=ORGANISATION/NAME"
             )
+    _tell_of_longest(of.servers)
+
+
+def _tell_of_longest(servers: Sequence[Engine]) -> None:
+    """Print how long requests may be, where less than a model's context; and where that is not known."""
+    told: dict[str, list[str]] = {}
+    for engine in servers:
+        bound = engine.longest
+        if bound.asked:
+            continue
+        if bound.said_tokens is not None:
+            words = (
+                f"takes no request of more than {bound.said_tokens} tokens with its answer (--max-model-len): its "
+                f"cache does not hold the model's context of {bound.context_tokens}"
+            )
+        elif bound.held_tokens is None:
+            words = (
+                "has a cache of unknown size: where it does not hold the model's context, vLLM does not start; "
+                "--arg=--max-model-len=auto lets it take what fits"
+            )
+        elif engine.instance.model not in MODELS:
+            words = (
+                f"has a cache of {bound.held_tokens} tokens: where its weights are for a longer context, vLLM does "
+                f"not start; --arg=--max-model-len=auto lets it take what fits"
+            )
+        else:
+            continue
+        told.setdefault(words, []).append(engine.name)
+    for words, names in told.items():
+        print(f"note: {'each of ' if len(names) > 1 else ''}{', '.join(sorted(names))} {words}")
 
 
 def tell_of_gateway(gateway: GatewayOptions, options: KubernetesOptions) -> None:

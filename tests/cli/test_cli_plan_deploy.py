@@ -89,6 +89,25 @@ def test_a_gateway_in_the_cluster_and_what_it_leaves_open(says: Callable[..., st
     assert "journal is lost" not in told
 
 
+@pytest.mark.parametrize("verb", ["manifests", "compose"])
+def test_how_long_requests_may_be_is_said(says: Callable[..., str], verb: str) -> None:
+    assert "tokens" not in says(f"plan {verb} -o d --node node-a" if verb == "compose" else f"plan {verb} -o d")
+    write_plan(
+        Path("small.yaml"), plan(part("llama-3.2-1b", 0, 1, 0), part("llama-3.2-1b", 1, 1, 0), part("m", 0, 4, 1))
+    )
+    line = f"plan {verb} -o d --plan small.yaml"
+    told = says(line)
+    assert "note: each of llama-3-2-1b-0, llama-3-2-1b-1 takes no request of more than 127232 tokens" in told
+    assert "note: m-0 has a cache of unknown size" in told
+    text = Path("d/engines.yaml" if verb == "manifests" else "d/compose.yaml").read_text()
+    assert text.count("--max-model-len") == 2
+    assert "note: m-0 has a cache of 835072 tokens" in says(f"{line} --known-as m=llama-3.2-1b")
+    told = says(f"{line} --arg=--max-model-len=8192")
+    assert "takes no request" not in told
+    assert "has a cache" not in told
+    assert "holds, 127232 tokens" in says(f"{line} --arg=--max-model-len=128K", 2)
+
+
 def test_files_of_another_way_go_and_those_of_others_stay(says: Callable[..., str]) -> None:
     says("plan manifests -o k8s --plan equal.yaml --sharing mps --gateway-image headway:1")
     Path("k8s/mine.yaml").write_text("kind: Mine\n")

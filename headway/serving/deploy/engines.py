@@ -1,9 +1,10 @@
 """A placed plan's instances as vLLM servers: names, arguments, memory, and who starts after whom. Pure.
 
 Memory. An instance with a part of a GPU may have that part of its memory, times MEMORY_SHARE: vLLM reserves what
-`--gpu-memory-utilization` says, a part of the whole GPU, for itself alone. Where the model is known, the size of the KV
-cache is said in bytes as well (`--kv-cache-memory-bytes`): what vLLM measures at its start is wrong while a neighbour
-allocates, and under an MPS limit it is not sure which total it sees.
+`--gpu-memory-utilization` says, a part of the whole GPU, for itself alone. Where the model is known, a part's KV cache
+is said in bytes as well (`--kv-cache-memory-bytes`): what vLLM measures at its start is wrong while a neighbour
+allocates, and under an MPS limit it is not sure which total it sees. So is the cache of whole GPUs that does not hold
+the model's context: the longest request (`--max-model-len`, see `context`) is reckoned from it.
 
 Start-up. Two vLLM servers that start at once on one GPU both count its memory as free, and one fails. So servers that
 may share a GPU start one after the other, the largest first: each waits until the one before it answers.
@@ -21,6 +22,7 @@ from headway.serving.allocation.place import check_places
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Instance, Plan
 from headway.serving.deploy.arguments import check_arguments
+from headway.serving.deploy.context import OPTION, Longest, longest
 from headway.serving.engine import hardware
 
 MEMORY_SHARE = hardware.MEMORY_SHARE
@@ -59,6 +61,7 @@ class Engine:
         part: of each of its GPUs (1); 1: it has them alone.
         memory_bytes: of each GPU that it may have; None: the device is not known.
         weights_bytes: of the whole model; None: it is not in the engine model's table.
+        longest: what its cache allows a request to be.
         command: what its container runs.
         after: name of the engine that must answer before this one starts; empty: none.
     """
@@ -68,6 +71,7 @@ class Engine:
     part: float
     memory_bytes: int | None
     weights_bytes: int | None
+    longest: Longest
     command: tuple[str, ...]
     after: str = ""
 
@@ -101,7 +105,8 @@ def engines(plan: Plan, nodes: Sequence[Node], options: EngineOptions, *, togeth
 
     Raises:
         UsageError: the plan is not placed, or on nodes that are not there; a GPU is given away twice; an instance does
-            not fit into its memory; two things would have one name; an argument is none, or the plan's to decide.
+            not fit into its memory; two things would have one name; an argument is none, the plan's to decide, or a
+            longest request that a cache does not hold.
     """
     if not plan.instances:
         raise UsageError("the plan is not placed", hint="headway plan make places what it makes")
@@ -146,18 +151,23 @@ def _engine(name: str, instance: Instance, part: float, node: Node, options: Eng
         *("--tensor-parallel-size", str(degree)),
         *("--gpu-memory-utilization", f"{math.floor(1000 * part * MEMORY_SHARE) / 1000:g}"),
     ]
+    cache_bytes = None
     if memory_bytes is not None and weights_bytes is not None:
-        used_bytes = weights_bytes / degree + hardware.RESERVE_BYTES
-        cache_bytes = int(memory_bytes * MEMORY_SHARE - used_bytes)
-        if cache_bytes <= 0:
+        cache_bytes = int(memory_bytes * MEMORY_SHARE - weights_bytes / degree - hardware.RESERVE_BYTES)
+    bound = longest(name, net, cache_bytes, degree, options.arguments)
+    if memory_bytes is not None and cache_bytes is not None:
+        if cache_bytes <= 0 or bound.held_tokens == 0:
+            used_bytes = memory_bytes * MEMORY_SHARE - cache_bytes
             raise UsageError(
                 f"{model} on {node.name} needs {used_bytes / 1e9:.1f} GB before it has a "
                 f"cache, and its part of the GPU is {memory_bytes / 1e9:.1f} GB",
                 hint="plan with a profile that knows the model's memory: headway profile --from engine-model",
             )
-        if part < 1:
+        if part < 1 or bound.said_tokens is not None:
             command += ["--kv-cache-memory-bytes", str(cache_bytes)]
-    return Engine(name, instance, part, memory_bytes, weights_bytes, (*command, *options.arguments))
+    if bound.said_tokens is not None:
+        command += [OPTION, str(bound.said_tokens)]
+    return Engine(name, instance, part, memory_bytes, weights_bytes, bound, (*command, *options.arguments))
 
 
 def _in_turn(made: Sequence[Engine], together: str) -> list[Engine]:

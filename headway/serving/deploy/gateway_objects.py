@@ -129,6 +129,7 @@ def _deployment(name: str, config: str, options: KubernetesOptions, gateway: Gat
     }
     pod: Manifest = {
         "serviceAccountName": name,
+        "enableServiceLinks": False,  # as for the engines: nothing of what others are called
         "terminationGracePeriodSeconds": STOP_S,
         "securityContext": {
             "runAsNonRoot": True,

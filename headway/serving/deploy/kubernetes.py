@@ -10,7 +10,9 @@ Three ways to share a GPU:
   of a model may meet on one GPU. Time-slicing limits neither arithmetic nor memory: only vLLM's own setting holds.
 
 Every pod is bound to its node by the label kubernetes.io/hostname. Deployments are replaced, not rolled: a second pod
-would find no GPU. Objects carry the labels MANAGED and the plan's name, by which `plan apply` finds what is left over.
+would find no GPU. None gets the variables that Kubernetes makes of Services: of a model called vllm one would be
+VLLM_PORT, which vLLM takes for its own and does not survive. Objects carry the labels MANAGED and the plan's name, by
+which `plan apply` finds what is left over.
 """
 
 from __future__ import annotations
@@ -215,6 +217,7 @@ class _Making:
         """One pod."""
         labels = {MODEL_LABEL: dns_label(engine.instance.model), ENGINE_LABEL: engine.name}
         pod: Manifest = {
+            "enableServiceLinks": False,
             "nodeSelector": {"kubernetes.io/hostname": engine.instance.node},
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
             "containers": [self._container(engine)],

@@ -68,6 +68,7 @@ class Model:
     Attributes:
         layers, hidden, heads, kv_heads, head_size, intermediate, vocabulary: as in its configuration (counts).
         tied: whether the head is the embedding transposed.
+        contexts_tokens: `max_position_embeddings` of its published checkpoints, base and instruction-tuned, each once.
         source: whose configuration.
     """
 
@@ -79,6 +80,7 @@ class Model:
     intermediate: int
     vocabulary: int
     tied: bool
+    contexts_tokens: tuple[int, ...]
     source: str
 
     @property
@@ -122,17 +124,20 @@ DEVICES: Mapping[str, Device] = {
 
 _LLAMA = "Meta's config.json"
 _QWEN = "Qwen's config.json"
+_LLAMA_3, _LLAMA_32 = (8192,), (131072,)
+_QWEN_25 = (32768, 131072)
+"""Instruction-tuned, and base."""
 
 MODELS: Mapping[str, Model] = {
-    "llama-3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256, False, _LLAMA),
-    "llama-3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, False, _LLAMA),
-    "llama-3.2-1b": Model(16, 2048, 32, 8, 64, 8192, 128256, True, _LLAMA),
-    "llama-3.2-3b": Model(28, 3072, 24, 8, 128, 8192, 128256, True, _LLAMA),
-    "deepseek-7b": Model(30, 4096, 32, 32, 128, 11008, 102400, False, "DeepSeek's config.json"),
-    "qwen2.5-1.5b": Model(28, 1536, 12, 2, 128, 8960, 151936, True, _QWEN),
-    "qwen2.5-7b": Model(28, 3584, 28, 4, 128, 18944, 152064, False, _QWEN),
-    "qwen2.5-14b": Model(48, 5120, 40, 8, 128, 13824, 152064, False, _QWEN),
-    "qwen2.5-32b": Model(64, 5120, 40, 8, 128, 27648, 152064, False, _QWEN),
+    "llama-3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256, False, _LLAMA_3, _LLAMA),
+    "llama-3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, False, _LLAMA_3, _LLAMA),
+    "llama-3.2-1b": Model(16, 2048, 32, 8, 64, 8192, 128256, True, _LLAMA_32, _LLAMA),
+    "llama-3.2-3b": Model(28, 3072, 24, 8, 128, 8192, 128256, True, _LLAMA_32, _LLAMA),
+    "deepseek-7b": Model(30, 4096, 32, 32, 128, 11008, 102400, False, (4096,), "DeepSeek's config.json"),
+    "qwen2.5-1.5b": Model(28, 1536, 12, 2, 128, 8960, 151936, True, _QWEN_25, _QWEN),
+    "qwen2.5-7b": Model(28, 3584, 28, 4, 128, 18944, 152064, False, _QWEN_25, _QWEN),
+    "qwen2.5-14b": Model(48, 5120, 40, 8, 128, 13824, 152064, False, _QWEN_25, _QWEN),
+    "qwen2.5-32b": Model(64, 5120, 40, 8, 128, 27648, 152064, False, _QWEN_25, _QWEN),
 }
 
 

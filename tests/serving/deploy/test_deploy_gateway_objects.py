@@ -83,6 +83,10 @@ def test_what_it_reads_and_writes_is_mounted() -> None:
     assert mounts[PurePosixPath(container["command"][-1]).parent]["name"] == "config"
 
 
+def test_services_are_no_variables_of_its_pod() -> None:
+    assert pod(made())["enableServiceLinks"] is False
+
+
 def test_its_service_reaches_its_pod() -> None:
     found = made()
     template = found["Deployment"]["spec"]["template"]

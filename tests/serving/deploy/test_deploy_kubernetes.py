@@ -125,6 +125,14 @@ def test_every_pod_is_bound_to_its_node_and_replaced_rather_than_rolled() -> Non
     ]
 
 
+@pytest.mark.parametrize("sharing", ["dra", "mps"])
+def test_a_model_called_vllm_gives_no_pod_a_variable_that_vllm_reads(sharing: str) -> None:
+    found = made(plan(part("vllm", 0, 5, 0), part("vllm", 1, 5, 0)), sharing)
+    assert "vllm" in of_kind(found, "Service")  # of which Kubernetes would make VLLM_PORT
+    pods = [pod(each) for each in of_kind(found, "Deployment").values()]
+    assert [each["enableServiceLinks"] for each in pods] == [False, False]
+
+
 def test_every_container_asks_for_cpu_and_memory_and_has_no_limit_on_them() -> None:
     for sharing, of in (("dra", MIXED), ("mps", EQUAL)):
         for each in of_kind(made(of, sharing), "Deployment").values():
