@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ import typer
 from yarl import URL
 
 from headway.cli.called import read_all_calls, read_text
+from headway.cli.journals import check_writable
 from headway.cli.plan_profiles import engine_models
 from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import parse_time
@@ -74,7 +76,9 @@ def profile(
         list[str] | None,
         typer.Option(
             metavar="TPxSLICES=URL",
-            help="A live engine: 1x5=http://host:8000 has half of a GPU that has 10 slices; repeatable.",
+            help="A live engine: 1x5=http://host:8000 has half of a GPU that has 10 slices; repeatable. Takes minutes: "
+            "crowds of calls that double until that brings no more, about 8 calls for each of the largest crowd; then "
+            "five rates, each for the time of --point.",
         ),
     ] = None,
     served_model_name: Annotated[
@@ -94,7 +98,11 @@ def profile(
         Path | None, typer.Option("--import", metavar="FILE.csv", help="A table of curves instead; see docs/plan.md.")
     ] = None,
 ) -> None:
-    """Make latency curves of models: from the engine model, from live engines, or from a table."""
+    """Make latency curves of models: from the engine model, from live engines, or from a table.
+
+    Exit codes: 0 written; 1 a live engine failed a call, is not there or is not steady; 2 the command line or a file is
+    wrong, or an engine answers 404.
+    """
     ways = [bool(source), bool(engine), import_ is not None]
     if sum(ways) != 1:
         raise UsageError(
@@ -104,12 +112,14 @@ def profile(
     _within("--domain-gpus", domain_gpus, MOST_GPUS)
     _within("--spread", spread, MOST_GPUS)
     device = device.lower() if device.lower() in hardware.DEVICES else device
+    notes: list[str] = []
     if source and fill:
         raise UsageError("makes curves of all sizes by itself", where="--from", hint="leave out --fill")
     if not source:
         _refuse(context, _ENGINE_MODEL_ONLY, "goes with --from engine-model")
     if not engine:
         _refuse(context, _LIVE_ONLY, "goes with --engine")
+    kept = _kept(output, slices)
     if import_ is not None:
         made = _imported(import_, model or [], slices)
     else:
@@ -118,8 +128,22 @@ def profile(
         recorded = read_all_calls(calls)
         models = model or sorted({call.model for call in recorded})
         if engine:
+            for name in models:
+                _check_device(output, kept.get(name), device)
             made = [
-                _live(recorded, models, engine, slices, served_model_name, endpoint, ignore_eos, point, spread, limit)
+                _live(
+                    recorded,
+                    models,
+                    engine,
+                    slices,
+                    served_model_name,
+                    endpoint,
+                    ignore_eos,
+                    point,
+                    spread,
+                    limit,
+                    notes.append,
+                )
             ]
         else:
             made = _from_engine_model(
@@ -137,6 +161,8 @@ def profile(
         made = [filled(each) for each in made]
     _save(output, made, slices)
     _print_table(made, slices)
+    for note in notes:
+        print(f"note: {note}")
     if not device:
         print("note: without --device nothing checks that a plan's nodes have the GPUs that these curves are of")
     print(f"wrote {output}: profiles of {', '.join(each.model for each in made)}")
@@ -194,6 +220,7 @@ def _live(
     point: str,
     spread: int,
     limit: str,
+    noted: Callable[[str], None],
 ) -> ModelProfile:
     try:
         from headway.serving.loadgen.run import in_loop
@@ -213,7 +240,8 @@ def _live(
     limits = Limits(total_s=_some_time("--limit", limit))
     sweep = Sweep(point_s=_some_time("--point", point), spread=spread, limits=limits)
     ask = Ask(model=served or model, endpoint=endpoint, ignore_eos=ignore_eos)
-    return in_loop(lambda: live_profile(model, calls, urls, sweep, ask=ask, told=lambda line: print(line, flush=True)))
+    told = partial(print, flush=True)
+    return in_loop(lambda: live_profile(model, calls, urls, sweep, ask=ask, told=told, noted=noted))
 
 
 def _engines(texts: Sequence[str], slices: int) -> dict[Shape, URL]:
@@ -231,27 +259,41 @@ def _engines(texts: Sequence[str], slices: int) -> dict[Shape, URL]:
     return engines
 
 
+def _kept(path: Path, slices: int) -> dict[str, ModelProfile]:
+    """What the file has by now. UsageError where it cannot be written, or not added to; nothing is changed."""
+    there = path.exists()
+    check_writable(path)
+    if not there:
+        path.unlink()
+        return {}
+    old_slices, kept = read_profiles(path)
+    if old_slices != slices:
+        raise UsageError(
+            f"has {old_slices} slices for a GPU, not {slices}",
+            where=str(path),
+            hint="another --output, or --slices",
+        )
+    return kept
+
+
+def _check_device(path: Path, old: ModelProfile | None, device: str) -> None:
+    """UsageError where live engines' curves of the model are there, of another GPU."""
+    if old is not None and old.source.startswith(LIVE) and old.device != device:
+        raise UsageError(
+            f"has curves of {old.model} on {old.device or 'a GPU that nobody named'}, "
+            f"not on {device or 'one that nobody named'}",
+            where=str(path),
+            hint=f"another --output, or --device {old.device}".removesuffix(", or --device "),
+        )
+
+
 def _save(path: Path, made: Sequence[ModelProfile], slices: int) -> None:
     """Profiles of other models in the file stay, and curves of live engines beside those of others."""
-    kept: dict[str, ModelProfile] = {}
-    if path.exists():
-        old_slices, kept = read_profiles(path)
-        if old_slices != slices:
-            raise UsageError(
-                f"has {old_slices} slices for a GPU, not {slices}",
-                where=str(path),
-                hint="another --output, or --slices",
-            )
+    kept = _kept(path, slices)  # once more: somebody else may have added to it in the meantime
     for each in made:
         old = kept.get(each.model)
         if old is not None and old.source.startswith(LIVE) and each.source.startswith(LIVE):
-            if old.device != each.device:
-                raise UsageError(
-                    f"has curves of {each.model} on {old.device or 'a GPU that nobody named'}, "
-                    f"not on {each.device or 'one that nobody named'}",
-                    where=str(path),
-                    hint=f"another --output, or --device {old.device}".removesuffix(", or --device "),
-                )
+            _check_device(path, old, each.device)
             sources = f"{old.source}, {each.source.removeprefix(LIVE)}"
             each = replace(each, curves={**old.curves, **each.curves}, source=sources)
         kept[each.model] = each

@@ -8,9 +8,11 @@ import pytest
 
 from headway.cli.main import run
 from headway.serving.allocation import engine_profile
-from headway.serving.allocation.files import read_profiles
+from headway.serving.allocation.files import read_profiles, write_profiles
+from headway.serving.allocation.types import Curve, ModelProfile, Shape
 from headway.serving.workflows.calls import Call
 from headway.serving.workflows.files import write_calls
+from tests.fakes.openai_server import nobody
 
 HEAD = "model,tensor_parallel,slices,rate,latency_s,p99_s,saturation\n"
 SMALL, HUGGING_FACE = "llama-3.2-1b", "meta-llama/Meta-Llama-3-8B-Instruct"
@@ -73,3 +75,47 @@ def test_mean_and_p99_half_loaded_are_at_the_same_rate(capsys: pytest.CaptureFix
     assert run(["profile", "--import", "t.csv", "--device", "h100"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("mine"))
     assert row.split() == ["mine", "1", "20", "1", "s", "2", "s", "6", "s"]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "--import t.csv",
+        "--from engine-model --device a100 --calls calls.jsonl",
+        f"--engine 1x10=http://127.0.0.1:1 --calls calls.jsonl --model {SMALL}",
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_is_measured(
+    way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("t.csv").write_text(f"{HEAD}mine,1,10,2,0.2,0.3,9\n")
+    write_profiles(Path("five.yaml"), [], slices_per_gpu=5)
+    before = Path("five.yaml").read_bytes()
+    for output, says in (
+        ("none/x.yaml", "none/x.yaml: cannot write it: No such file or directory"),
+        (".", ".: cannot write it: Is a directory"),
+        ("five.yaml", "five.yaml: has 5 slices for a GPU, not 10 (another --output, or --slices)"),
+        ("t.csv", "t.csv: "),
+    ):
+        assert run(["profile", *way.split(), "-o", output]) == 2
+        shown = capsys.readouterr()
+        assert shown.err.startswith(f"headway: {says}")
+        assert not shown.out, "no step of a measurement was told"
+    assert Path("five.yaml").read_bytes() == before
+
+
+def test_curves_of_another_gpu_are_refused_before_an_engine_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    curve = Curve((1.0,), (1.0,), (2.0,), 5.0)
+    old = ModelProfile(SMALL, {Shape(1, 5): curve}, {}, "live: http://x", device="a100")
+    write_profiles(Path("profiles.yaml"), [old], slices_per_gpu=10)
+    line = f"profile --engine 1x10=http://127.0.0.1:1 --calls calls.jsonl --model {SMALL} --device h100"
+    assert run(line.split()) == 2
+    assert f"has curves of {SMALL} on a100, not on h100" in capsys.readouterr().err
+
+
+def test_an_engine_that_is_not_there_is_a_failure_and_leaves_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    with nobody() as url:
+        line = f"profile --engine 1x10={url} --calls calls.jsonl --model {SMALL}"
+        assert run(line.split()) == 1
+    assert capsys.readouterr().err == f"headway: cannot connect to {url} (refused)\n"
+    assert not Path("profiles.yaml").exists()

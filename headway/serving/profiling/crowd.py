@@ -56,13 +56,19 @@ class Level:
     busy: float
 
 
-async def levels(send: Callable[[], Awaitable[Span]], ramp: Ramp, told: Callable[[Level], None]) -> list[Level]:
+async def levels(
+    send: Callable[[], Awaitable[Span]],
+    ramp: Ramp,
+    told: Callable[[Level], None],
+    begins: Callable[[int, int], None] = lambda crowd, calls: None,
+) -> list[Level]:
     """Measure with growing crowds until that no longer brings more, or `ramp.most` is reached.
 
     Args:
         send: sends the next call and waits for its end; it has a limit of its own.
         ramp: how the crowd grows.
         told: gets each size when it is measured.
+        begins: gets each size beforehand, and how many calls it takes at least (counts).
 
     Raises:
         HeadwayError: from `send`; the others are cancelled then.
@@ -72,7 +78,9 @@ async def levels(send: Callable[[], Awaitable[Span]], ramp: Ramp, told: Callable
     try:
         async with asyncio.TaskGroup() as slots:
             while not found or (grows(found, ramp) and found[-1].crowd < ramp.most):
-                held.grow(min(2 * found[-1].crowd if found else ramp.first, ramp.most), slots)
+                crowd = min(2 * found[-1].crowd if found else ramp.first, ramp.most)
+                begins(crowd, crowd + measured_calls(crowd, ramp))
+                held.grow(crowd, slots)
                 level = await held.measured(ramp)
                 if found and not grows([*found, level], ramp):
                     again = await held.measured(ramp, warm_up=False)
@@ -92,6 +100,11 @@ def grows(found: Sequence[Level], ramp: Ramp) -> bool:
     """Whether the last one did more than all before it, so that a larger one may do still more."""
     *before, last = found
     return last.calls_per_s > max((it.calls_per_s for it in before), default=0.0) * (1 + ramp.growth)
+
+
+def measured_calls(crowd: int, ramp: Ramp) -> int:
+    """Calls that must end while a crowd is measured, after its warm-up (count)."""
+    return max(round(ramp.turnovers * crowd), ramp.least_calls)
 
 
 def calls_within(spans: Iterable[Span], begin_s: float, end_s: float) -> float:
@@ -128,7 +141,7 @@ class _Held:
         await self._ended(crowd if warm_up else 0)
         self._spans.clear()
         begin_s, computed_s = time.monotonic(), time.process_time()
-        await self._ended(max(round(ramp.turnovers * crowd), ramp.least_calls))
+        await self._ended(measured_calls(crowd, ramp))
         end_s, busy_s = time.monotonic(), time.process_time() - computed_s
         while min(self._sent_s.values()) < end_s:
             await self._next_end()

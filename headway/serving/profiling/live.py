@@ -34,7 +34,7 @@ from headway.serving.loadgen.row import DONE, Row
 from headway.serving.loadgen.run import allow_streams, run
 from headway.serving.prefix import mix
 from headway.serving.profiling.crowd import Level, Ramp, Span, grows, levels
-from headway.serving.profiling.point import Point, judged, phases
+from headway.serving.profiling.point import Phases, Point, judged, phases
 from headway.serving.workflows.blocks import block_size
 from headway.serving.workflows.calls import Call
 from headway.serving.workload.arrival import Arrival
@@ -126,6 +126,7 @@ async def live_curve(
     for _ in range(TRIES):
         points: dict[float, Point] = {}
         call_s = alone_s
+        told(f"{url}: {len(sweep.loads)} rates, for {measuring.rates_s(saturation, alone_s):.0f} s or more ...")
         for load in sweep.loads:
             rate = load * saturation
             point = await measuring.point(rate, call_s, seed=seed)
@@ -161,7 +162,9 @@ async def live_curve(
 
 
 def lowered(saturation: float, rate: float, ended_per_s: float, steady: float) -> float:
-    """The next saturation to try where an engine did not keep up with a part of the one before. All in calls per second.
+    """The next saturation to try where an engine did not keep up with a part of the one before.
+
+    All figures are calls per second.
 
     What ended may say little: something else that runs for a minute makes it small. So the next one is not below what
     was steady before, but between that and what was too much.
@@ -221,17 +224,24 @@ class _Measuring:
         self.told(f"{self.url}: saturation {best.calls_per_s:.3g} calls/s")
         return best.calls_per_s
 
+    def rates_s(self, saturation: float, call_s: float) -> float:
+        """How long calls come at all parts of `saturation`, seconds, where each takes `call_s`."""
+        return sum(self._phases(load * saturation, call_s).calls / (load * saturation) for load in self.sweep.loads)
+
     async def point(self, rate: float, call_s: float, *, seed: int) -> Point:
         """What `rate` calls per second meet, where a call takes about `call_s`."""
-        sweep = self.sweep
-        parts = phases(rate, sweep.point_s, least_calls=sweep.least_calls, warm_up=WARM_UP, call_s=call_s)
-        arrivals = Replay(self.calls, seed=seed).arrivals(parts.calls, rate, spread=sweep.spread)
+        parts = self._phases(rate, call_s)
+        arrivals = Replay(self.calls, seed=seed).arrivals(parts.calls, rate, spread=self.sweep.spread)
         point = judged([_span(row) for row in await self._rows(arrivals, seed=seed)], parts)
         self.told(
             f"{self.url}: {rate:.3g} calls/s: mean {point.mean_s:.3g} s, p99 {point.p99_s:.3g} s, "
             f"{parts.measured} calls in {parts.measured / rate:.3g} s"
         )
         return point
+
+    def _phases(self, rate: float, call_s: float) -> Phases:
+        sweep = self.sweep
+        return phases(rate, sweep.point_s, least_calls=sweep.least_calls, warm_up=WARM_UP, call_s=call_s)
 
     def _told_level(self, level: Level) -> None:
         self.told(f"{self.url}: {level.crowd} at once: {level.calls_per_s:.3g} calls/s")

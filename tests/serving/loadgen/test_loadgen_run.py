@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -78,13 +79,13 @@ def test_chunks_are_counted_where_the_server_counts_nothing(server: Server) -> N
     [
         ("busy", "http-429", "too much"),
         ("broken", "http-500", "<html>no</html>"),
-        ("rude", "disconnect", "Server disconnected"),
-        ("die", "cut", ""),
+        ("rude", "disconnect", "the connection was closed before an answer came"),
+        ("die", "cut", "the answer broke off"),
         ("end", "cut", "without its end mark"),
         ("sorry", "error", "out of memory"),
         ("garbage", "garbage", "not JSON"),
-        ("stall", "stall", ""),
-        ("mute", "stall", ""),
+        ("stall", "stall", "nothing more came for too long"),
+        ("mute", "stall", "nothing more came for too long"),
     ],
 )
 def test_each_way_to_fail_has_a_name(server: Server, model: str, end: str, what: str) -> None:
@@ -92,6 +93,37 @@ def test_each_way_to_fail_has_a_name(server: Server, model: str, end: str, what:
     assert [row.end for row in outcome.rows] == [end] * 3
     assert all(row.what and what in row.what for row in outcome.rows)
     assert all(row.e2e_s is not None and row.e2e_s < 10.0 for row in outcome.rows)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "end", "what"),
+    [
+        ("http", "disconnect", r"^what came is no HTTP answer$"),
+        ("https", "connect", r"^cannot connect to .* \(TLS: .*\)$"),
+    ],
+)
+def test_what_is_no_web_server_is_said_without_the_librarys_words(scheme: str, end: str, what: str) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"220 mail is here\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def main() -> tuple[str, str]:
+        async with await asyncio.start_server(greet, "127.0.0.1", 0) as listening:
+            url = base_url(f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+            outcome = await run(load(1), Ask(model="any"), url, limits=QUICK, stop=asyncio.Event())
+            return outcome.rows[0].end, outcome.rows[0].what
+
+    ended, said = in_loop(main)
+    assert ended == end
+    assert re.search(what, said)
+
+
+def test_nobody_there_is_a_failure_to_connect() -> None:
+    with nobody() as url:
+        outcome = in_loop(lambda: run(load(1), Ask(model="any"), base_url(url), limits=QUICK, stop=asyncio.Event()))
+    assert [(row.end, row.what) for row in outcome.rows] == [("connect", f"cannot connect to {url} (refused)")]
 
 
 def test_a_busy_server_is_not_asked_again_but_its_wish_is_kept(server: Server) -> None:

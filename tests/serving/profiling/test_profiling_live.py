@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -10,7 +11,7 @@ from typing import TypeVar
 import pytest
 from yarl import URL
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, UsageError
 from headway.serving.allocation.types import Shape
 from headway.serving.engine.types import EngineProfile, Job
 from headway.serving.loadgen.ask import Ask
@@ -19,9 +20,10 @@ from headway.serving.loadgen.text import prompt_of
 from headway.serving.prefix import chain
 from headway.serving.profiling import live
 from headway.serving.profiling.crowd import Ramp
-from headway.serving.profiling.live import Sweep, arrival, live_curve, live_profile
+from headway.serving.profiling.live import Sweep, arrival, live_curve, live_profile, lowered
 from headway.serving.workflows.calls import Call
 from tests.fakes.engine import QUICK, Running, engines
+from tests.fakes.openai_server import misbehaving_server, nobody
 
 T = TypeVar("T")
 SLOW = replace(QUICK, step_s=0.005, most_running=1, step_tokens=2048)
@@ -102,12 +104,114 @@ def test_each_shape_has_the_curve_of_its_own_engine() -> None:
     assert whole > half
 
 
-def test_an_engine_that_fails_calls_ends_the_measurement_and_is_named() -> None:
+def test_a_model_that_the_engine_does_not_know_is_a_wrong_command_line() -> None:
     async def measured(it: Running) -> None:
-        with pytest.raises(HeadwayError, match=r"http://127.*failed .* calls, the first with .*"):
+        says = r"^http://127.*/v1/chat/completions: answers 404: .*no-such-model.* --served-model-name NAME\)$"
+        with pytest.raises(UsageError, match=says):
             await live_curve(calls(), URL(it.url), QUICKLY, ask=Ask("no-such-model"))
 
     with_engine(QUICK, measured)
+
+
+def test_a_wrong_path_is_a_wrong_command_line() -> None:
+    async def measured(it: Running) -> None:
+        with pytest.raises(UsageError, match=r"/api/v1/chat/completions: answers 404: .*is the URL right"):
+            await live_curve(calls(), URL(it.url) / "api", QUICKLY, ask=Ask("test-model"))
+
+    with_engine(QUICK, measured)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("busy", "a call failed: answers 429: too much"),
+        ("die", "a call failed: the answer broke off"),
+        ("rude", "a call failed: the connection was closed before an answer came"),
+    ],
+)
+def test_an_engine_that_fails_calls_ends_the_measurement_in_our_own_words(model: str, says: str) -> None:
+    with misbehaving_server() as server, pytest.raises(HeadwayError) as raised:
+        in_loop(lambda: live_curve(calls(), URL(server.url), QUICKLY, ask=Ask(model)))
+    assert str(raised.value) == f"{server.url}: {says}"
+    assert not isinstance(raised.value, UsageError)
+
+
+def test_an_engine_that_breaks_under_a_crowd_is_said_of_one_call() -> None:
+    async def measured(it: Running) -> None:
+        def told(line: str) -> None:
+            if line.endswith("4 at once, for 12 calls or more ..."):
+                it.engine.set_faults(status=503)
+
+        with pytest.raises(HeadwayError, match=rf"^{it.url}: a call failed: answers 503: "):
+            await live_curve(calls(), URL(it.url), QUICKLY, ask=Ask("test-model"), told=told)
+
+    with_engine(QUICK, measured)
+
+
+def test_nobody_there_is_said_once_and_without_the_librarys_words() -> None:
+    with nobody() as url, pytest.raises(HeadwayError) as raised:
+        in_loop(lambda: live_curve(calls(), URL(url), QUICKLY, ask=Ask("test-model")))
+    assert str(raised.value) == f"cannot connect to {url} (refused)"
+
+
+def test_what_will_be_sent_is_said_before_it_is() -> None:
+    async def measured(it: Running) -> list[tuple[str, int]]:
+        lines: list[tuple[str, int]] = []
+        await live_curve(
+            calls(), URL(it.url), QUICKLY, ask=Ask("test-model"), told=lambda line: lines.append((line, len(it.calls)))
+        )
+        return lines
+
+    (first, none), (begins, three), (level, _), *_ = with_engine(QUICK, measured)
+    assert none == 0
+    assert "3 calls one by one; then 4 at once, twice as many" in first
+    assert "about 8 calls for each of the largest crowd; then calls at 2 rates" in first
+    assert three == 3
+    assert begins.endswith(": 4 at once, for 12 calls or more ...")
+    assert re.search(r": 4 at once: [\d.e+]+ calls/s$", level)
+
+
+@pytest.mark.parametrize(
+    ("rate", "ended_per_s", "steady", "expected"),
+    [
+        (60.7, 31.5, 44.7, 52.7),  # between what was steady and what was too much
+        (60.7, 55.0, 44.7, 55.0),  # what came back, where that is more
+        (60.7, 60.6, 44.7, 57.51),  # but a tenth less than before
+        (60.7, 31.5, 60.0, 60.35),  # unless more was steady
+        (40.0, 31.5, 44.7, 44.7),  # of the saturation before this one
+        (6.39, 3.0, 0.0, 3.0),  # nothing was steady
+    ],
+)
+def test_a_lowered_saturation_is_not_below_what_was_steady(
+    rate: float, ended_per_s: float, steady: float, expected: float
+) -> None:
+    assert lowered(63.9, rate, ended_per_s, steady) == pytest.approx(expected)
+
+
+def test_a_disturbance_does_not_take_the_saturation_below_what_was_steady() -> None:
+    notes: list[str] = []
+
+    async def measured(it: Running) -> tuple[float, list[str]]:
+        lines: list[str] = []
+
+        def told(line: str) -> None:
+            lines.append(line)
+            if "too high" in line:
+                it.engine.answering.pace.slow_down(1.0)  # over
+            elif ": mean" in line and not any("queue" in each for each in lines):
+                it.engine.answering.pace.slow_down(6.0)  # until both tries of the next rate are through
+
+        sweep = replace(LATE, loads=(0.2, 0.8))
+        curve = await live_curve(calls(), URL(it.url), sweep, ask=Ask("test-model"), told=told, noted=notes.append)
+        return curve.saturation, lines
+
+    saturation, lines = with_engine(SLOW, measured)
+    queues = [float(each.split(": at ")[1].split()[0]) for each in lines if "a queue grows" in each]
+    means = [float(each.split(": ")[1].split()[0]) for each in lines if ": mean" in each]
+    assert queues
+    assert saturation >= 0.99 * max((rate for rate in means if rate not in queues), default=0.0)
+    (note,) = notes
+    assert re.search(rf"calls/s at most, then lowered to {saturation:.3g}: was something else running\?$", note)
 
 
 def test_a_saturation_that_is_too_high_is_lowered_and_all_points_are_measured_anew() -> None:
