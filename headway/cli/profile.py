@@ -264,7 +264,7 @@ def _kept(path: Path, slices: int) -> dict[str, ModelProfile]:
     there = path.exists()
     check_writable(path)
     if not there:
-        path.unlink()
+        path.resolve().unlink()  # of a link that leads nowhere yet, the file and not the link
         return {}
     old_slices, kept = read_profiles(path)
     if old_slices != slices:

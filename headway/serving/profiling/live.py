@@ -280,7 +280,7 @@ class _Measuring:
         first = failed[0]
         if first.status == NOT_FOUND:
             raise UsageError(
-                f"answers 404: {first.what or 'nothing more'}",
+                f"answers 404: {first.what.removeprefix('404: ') or 'nothing more'}",
                 where=str(self.url / self.ask.path.lstrip("/")),
                 hint=f"is the URL right, and does the engine know {self.ask.model}? --served-model-name NAME",
             )

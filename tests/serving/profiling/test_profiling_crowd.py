@@ -41,7 +41,6 @@ def test_a_crowd_grows_past_the_batch_and_no_further() -> None:
     assert told == found
     assert [it.crowd for it in found][:3] == [8, 16, 32]
     best = max(it.calls_per_s for it in found)
-    assert found[2].calls_per_s > 1.5 * found[1].calls_per_s > 2 * found[0].calls_per_s
     assert best < 1.05 * 32 / 0.05, "more than a batch in each step is none of the engine's doing"
     assert engine.most == found[-1].crowd >= 64
 

@@ -115,7 +115,7 @@ def test_a_model_that_the_engine_does_not_know_is_a_wrong_command_line() -> None
 
 def test_a_wrong_path_is_a_wrong_command_line() -> None:
     async def measured(it: Running) -> None:
-        with pytest.raises(UsageError, match=r"/api/v1/chat/completions: answers 404: .*is the URL right"):
+        with pytest.raises(UsageError, match=r"/api/v1/chat/completions: answers 404: Not Found \(is the URL right"):
             await live_curve(calls(), URL(it.url) / "api", QUICKLY, ask=Ask("test-model"))
 
     with_engine(QUICK, measured)
