@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.called import read_all_calls, spare_inputs
-from headway.cli.plan_figures import figures_of, rates_of
+from headway.cli.plan_figures import figures_of, interference_of, plain, rates_of
 from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
 from headway.cli.plan_within import enough_words, limits_of
 from headway.cli.plan_words import carries, check_most, print_plan
@@ -27,7 +27,7 @@ from headway.serving.allocation.files import (
     write_aggregates,
     write_plan,
 )
-from headway.serving.allocation.interference import PER_NEIGHBOUR, Interference
+from headway.serving.allocation.interference import PER_NEIGHBOUR
 from headway.serving.allocation.neighbours import placed_neighbours
 from headway.serving.allocation.place import place
 from headway.serving.allocation.predict import Predictor
@@ -107,7 +107,7 @@ def make(
     if not any(node.gpus for node in there):
         raise UsageError("has no GPUs", where=str(nodes))
     check_profiles(known, there, demands, profiles=profiles, nodes=nodes)
-    predictor = Predictor(known, interference=Interference(interference), calibration=factors, slices_per_gpu=slices)
+    predictor = Predictor(known, interference=interference_of(interference), calibration=factors, slices_per_gpu=slices)
     if limits_s:
         few = fewest(demands, predictor, there, limits_s, slices_per_gpu=slices, gpu_bytes=gpu_bytes(there))
         placed, used, missed = few.plan, first_gpus(there, few.gpus), bool(few.missed)
@@ -155,7 +155,7 @@ def _print_notes(seen: Mapping[str, _Seen], rates: Mapping[str, float]) -> None:
     for name in rates:
         runs, rate = seen[name].aggregate.runs, seen[name].rate
         if rate:
-            print_line(f"recorded: {counted(runs, 'run')} of {name}, at {rate:.3g}/s")
+            print_line(f"recorded: {counted(runs, 'run')} of {name}, at {plain(rate)}/s")
         if runs < LEAST_RUNS:
             print_line(f"note: {name}: {counted(runs, 'run')} recorded: averages of less than {LEAST_RUNS} say little")
     others = [name for name in seen if name not in rates]

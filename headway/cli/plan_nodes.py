@@ -14,10 +14,12 @@ from headway.errors import UsageError
 from headway.serving.allocation.files import write_nodes
 from headway.serving.allocation.topology import from_labels, from_topo
 from headway.serving.allocation.topology_types import Node
+from headway.serving.deploy.names import check_node
 from headway.serving.engine import hardware
 
 MOST_GPUS = 1024
 """Of one machine (count): more is a slip of the finger."""
+_NAME_HINT = "63 small letters, digits, - and . at most, as kubectl get nodes or hostname prints it"
 
 
 def nodes_(
@@ -62,6 +64,8 @@ def nodes_(
             spare_inputs([output], [Path(file)])
             found.append(from_topo(read_text(Path(file)), name=name, device=kind, where=file, pcie=pcie))
     names = [node.name for node in found]
+    for name in names:
+        _check_name(name, "--cluster" if cluster else "--gpus and --topo")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice} is there twice", where="--gpus and --topo")
@@ -76,6 +80,14 @@ def _check_company(*options: tuple[str, bool, str, bool]) -> None:
     for option, given, other, there in options:
         if given and not there:
             raise UsageError(f"means nothing without {other}", where=option)
+
+
+def _check_name(name: str, where: str) -> None:
+    """UsageError: Kubernetes would not have it, and so no manifests could be made."""
+    try:
+        check_node(name)
+    except UsageError as error:
+        raise UsageError(error.what, where=where, hint=_NAME_HINT) from None
 
 
 def _of_cluster(kubeconfig: Path | None, context: str) -> list[Node]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.cells import cell_len
 
 from headway.cli.called import read_all_calls
+from headway.cli.plan_figures import interference_of, plain
 from headway.cli.plan_profiles import engine_models
-from headway.cli.shown import cell
-from headway.cli.tables import plain_table, print_table
+from headway.cli.shown import print_line, shown
 from headway.errors import UsageError
 from headway.serving.allocation.files import read_nodes, read_plan
-from headway.serving.allocation.interference import PER_NEIGHBOUR, Interference
+from headway.serving.allocation.interference import PER_NEIGHBOUR
 from headway.serving.allocation.place import check_places
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Forecast, Plan
@@ -24,12 +25,11 @@ from headway.serving.policies import NAMES
 from headway.serving.simulate.instances import Running, instances, placed
 from headway.serving.simulate.steady import Coming, Length, most_in_flight, steady
 from headway.serving.simulate.workflow_summary import WorkflowSummary, summarise
-from headway.serving.simulate.workflows import run_workflows
+from headway.serving.simulate.workflows import Serve, run_workflows
 from headway.serving.workflows.calls import Run
 from headway.serving.workflows.programs.recorded import Recorded
 from headway.serving.workflows.record import by_workflow, runs_of
 
-PLAIN_WIDTH = 120
 POLICY = "prefix-and-load"
 POLICIES = tuple(name for name in NAMES if name != "learned")
 """The learned one needs a process that trains it, and a clock."""
@@ -37,6 +37,13 @@ LIMIT = 20.0
 """Mean latency, in that of the recorded runs, from which on a run is stopped: it does not keep up (1)."""
 SPAN, MOST = 14.0, 20_000
 """As in `Length`."""
+MOST_LOAD = 10.0
+"""Of the rates that the plan is for (1): more tells nothing about it, and takes long."""
+MORE = 4
+"""Where chance alone may be what piled up, so many times as many runs are measured, once (1)."""
+COLUMNS = ("load", "runs/s", "mean s", "median s", "p99 s", "planned s")
+WIDTHS = (6, 8, 7, 8, 7, 9)
+"""Columns of figures and how wide they are: lines are printed before the widths of the next ones are known."""
 
 
 def simulate(
@@ -71,28 +78,46 @@ def simulate(
     recorded = _recorded(old, calls)
     programs = {name: Recorded(own, seed=seed) for name, own in recorded.items()}
     running = _engines(old, there, programs, engine_model or [])
-    start = instances(running, policy=policy, interference=Interference(interference))
+    start = instances(running, policy=policy, interference=interference_of(interference))
     lonely_s = {name: sum(it.end_s - it.start_s for it in own) / len(own) for name, own in recorded.items()}
-    table, kept = _table(), True
+    width = max(cell_len(shown(name)) for name in ("workflow", *programs))
+    _print_row([COLUMNS[0], "workflow", *COLUMNS[1:], "keeps up"], width)
+    kept, notes = True, []
     for part in loads:
         coming = [
             Coming(it.workflow, programs[it.workflow], it.rate * part, lonely_s[it.workflow]) for it in old.forecasts
         ]
-        simulated = run_workflows(
-            start,
-            steady(coming, Length(SPAN, runs, MOST), limit=LIMIT),
-            seed=seed,
-            most_in_flight=most_in_flight(coming, limit=LIMIT),
-            keep_calls=False,
-        )
-        found = [summarise(simulated, forecast.workflow) for forecast in old.forecasts]
+        found = _measured(start, coming, runs, seed=seed, part=part)
         for forecast, summary in zip(old.forecasts, found, strict=True):
-            _add(table, part, forecast, summary)
+            _print_row(_row(part, forecast, summary), width)
+            if summary.unclear:
+                notes.append(
+                    f"note: at load {part:g} {summary.piled_up:.0%} of the runs of {forecast.workflow} piled up, which "
+                    f"may be chance: a larger --runs tells"
+                )
         kept = all(summary.stable for summary in found)
-    print_table(table, plain_width=PLAIN_WIDTH)
+    for note in notes:
+        print_line(note)
     if not kept:
         print(f"At load {loads[-1]:g} runs pile up: the plan does not carry it")
         raise typer.Exit(1)
+
+
+def _measured(start: Serve, coming: Sequence[Coming], runs: int, *, seed: int, part: float) -> list[WorkflowSummary]:
+    """What became of each workflow's runs at a part of the rates; of more runs than `runs` where these do not tell.
+
+    More in flight than the limit allows at the rates that the plan is for pile up, also where more come.
+    """
+    most = most_in_flight([replace(it, rate=it.rate / max(1.0, part)) for it in coming], limit=LIMIT)
+    fewest = runs
+    while True:
+        traffic = steady(coming, Length(SPAN, fewest, MOST), limit=LIMIT)
+        simulated = run_workflows(start, traffic, seed=seed, most_in_flight=most, keep_calls=False)
+        found = [summarise(simulated, it.workflow) for it in coming]
+        clear = not any(it.unclear for it in found)
+        if clear or fewest > runs or MORE * max(it.runs for it in traffic) > MOST:
+            return found
+        fewest = max(runs + 1, MORE * min(it.runs for it in traffic))
 
 
 def _placed_plan(path: Path) -> Plan:
@@ -123,6 +148,8 @@ def _loads(text: str) -> list[float]:
         loads = []
     if not loads or not all(0 < it < float("inf") for it in loads):
         raise UsageError(f"{text!r} is no list of numbers above 0", where="--load", hint="0.5,0.8,1")
+    if loads[-1] > MOST_LOAD:
+        raise UsageError(f"{loads[-1]:g} is more than {MOST_LOAD:g} times what the plan is for", where="--load")
     return loads
 
 
@@ -160,16 +187,17 @@ def _engines(
     )
 
 
-def _table() -> Table:
-    table = plain_table()
-    for column in ("load", "workflow", "runs/s", "mean s", "median s", "p99 s", "planned s", "keeps up"):
-        table.add_column(column, justify="left" if column in ("workflow", "keeps up") else "right", no_wrap=True)
-    return table
+def _row(part: float, forecast: Forecast, found: WorkflowSummary) -> list[str]:
+    """What was measured at a part of the rate, and at the whole what was planned."""
+    measured = [plain(it) if it == it else "-" for it in (found.mean_s, found.p50_s, found.p99_s)]
+    planned = plain(forecast.latency_s) if part == 1 and forecast.latency_s < float("inf") else "-"
+    keeps_up = "yes" if found.stable else "no"
+    return [f"{part:g}", forecast.workflow, plain(forecast.rate * part), *measured, planned, keeps_up]
 
 
-def _add(table: Table, part: float, forecast: Forecast, found: WorkflowSummary) -> None:
-    """A line: what was measured at a part of the rate, and at the whole what was planned."""
-    measured = [f"{it:.3g}" if it == it else "-" for it in (found.mean_s, found.p50_s, found.p99_s)]
-    planned = f"{forecast.latency_s:.3g}" if part == 1 else ""
-    rate, keeps_up = f"{forecast.rate * part:.3g}", "yes" if found.stable else "no"
-    table.add_row(f"{part:g}", cell(forecast.workflow), rate, *measured, planned, keeps_up)
+def _print_row(cells: Sequence[str], width: int) -> None:
+    """A line, at once: the workflow's name in `width` columns, before and after it figures, then a word."""
+    load, name, *figures, last = cells
+    name = shown(name)
+    texts = [text.rjust(size) for text, size in zip((load, *figures), WIDTHS, strict=True)]
+    print("  ".join([texts[0], name + " " * (width - cell_len(name)), *texts[1:], last]), flush=True)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.called import read_calls_there_are, spare_inputs
+from headway.cli.plan_figures import interference_of, plain
 from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
 from headway.cli.plan_words import forecast_words, print_plan
 from headway.cli.shown import cell, print_line
@@ -79,7 +80,7 @@ def watch(
         expected={each.workflow: each for each in read_aggregates(made_for)},
         profiles=profiles,
         nodes=nodes,
-        interference=Interference(interference),
+        interference=interference_of(interference),
         better=better,
         most_moves=most_moves,
         output=output,
@@ -259,8 +260,8 @@ def _print_figures(figures: Sequence[Compared]) -> None:
         table.add_row(
             cell(each.workflow if each.workflow != before else ""),
             cell(f"{each.model} {each.what}".strip()),
-            f"{each.expected:.3g}{unit}",
-            f"{each.measured:.3g}{unit}",
+            f"{plain(each.expected)}{unit}",
+            f"{plain(each.measured)}{unit}",
             f"{off / each.expected:+.0%}" if relative else f"{off:+.3g}",
             f"{each.tolerance / each.expected:.0%}" if relative else f"{each.tolerance:.3g}",
             "drifted" if each.drifted else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from headway.cli.plan_figures import plain
 from headway.cluster.units import parse_time
 from headway.errors import UsageError
 from headway.report.words import counted
@@ -55,7 +56,7 @@ def _one_missed(missed: Missed) -> str:
     forecast = missed.forecast
     if forecast.latency_s == float("inf"):
         return (
-            f"{forecast.workflow} at most at {forecast.throughput:.3g}/s instead of {forecast.rate:.3g}/s, "
+            f"{forecast.workflow} at most at {plain(forecast.throughput)}/s instead of {plain(forecast.rate)}/s, "
             f"which {forecast.bottleneck} limits"
         )
     parts = forecast.latency_by_model_s

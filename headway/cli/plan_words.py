@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from headway.cli.plan_figures import plain
 from headway.cli.shown import cell, print_line
 from headway.cli.tables import plain_table, print_table
 from headway.errors import UsageError
@@ -53,15 +54,15 @@ def forecast_words(forecast: Forecast) -> str:
     """One workflow in a sentence."""
     error = f" ±{forecast.error:.0%}" if forecast.error is not None else ""
     if not forecast.bottleneck:
-        return f"{forecast.workflow} at {forecast.rate:.3g}/s: calls no model of the plan"
+        return f"{forecast.workflow} at {plain(forecast.rate)}/s: calls no model of the plan"
     if forecast.latency_s == float("inf"):
         return (
-            f"{forecast.workflow}: cannot be served at {forecast.rate:.3g}/s: at most {forecast.throughput:.3g}/s, "
-            f"which {forecast.bottleneck} limits"
+            f"{forecast.workflow}: cannot be served at {plain(forecast.rate)}/s: "
+            f"at most {plain(forecast.throughput)}/s, which {forecast.bottleneck} limits"
         )
     return (
-        f"{forecast.workflow} at {forecast.rate:.3g}/s: {forecast.latency_s:.3g} s{error} in the mean; "
-        f"at most {forecast.throughput:.3g}/s, which {forecast.bottleneck} limits"
+        f"{forecast.workflow} at {plain(forecast.rate)}/s: {plain(forecast.latency_s)} s{error} in the mean; "
+        f"at most {plain(forecast.throughput)}/s, which {forecast.bottleneck} limits"
     )
 
 
@@ -78,7 +79,7 @@ def _print_shares(plan: Plan) -> None:
         parts = []
         for forecast in plan.forecasts:
             part_s = forecast.latency_by_model_s.get(share.model)
-            parts.append("" if part_s is None else f"{part_s:.3g} s")
+            parts.append("" if part_s is None else "-" if part_s == float("inf") else f"{plain(part_s)} s")
         table.add_row(
             cell(share.model),
             str(share.replicas),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from headway.serving.allocation.files import write_nodes, write_plan
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Forecast, Instance, Plan, Shape, Share
 from headway.serving.simulate.instances import engine
+from headway.serving.simulate.workflows import Simulated, run_workflows
 from headway.serving.workflows.calls import Call
 from headway.serving.workflows.files import write_calls
 
@@ -83,7 +85,8 @@ def test_a_run_takes_what_its_calls_take_on_the_engines_and_the_time_between_the
 def test_each_load_has_a_line_and_only_the_whole_one_what_was_planned(says: Callable[..., str]) -> None:
     told = rows(says(plan("w", 1.0), recorded("w", 1), "--load 1,0.25,0.5 --runs 100"))
     assert [row[:3] for row in told] == [["0.25", "w", "0.25"], ["0.5", "w", "0.5"], ["1", "w", "1"]]
-    assert [len(row) for row in told] == [7, 7, 8]
+    assert [len(row) for row in told] == [8, 8, 8]
+    assert [row[6] for row in told] == ["-", "-", "1.25"]
     means_s = [float(row[3]) for row in told]
     assert means_s == sorted(means_s), "the same runs at higher rates"
     (two,) = rows(says(plan("w", 1.0, replicas=2), recorded("w", 1), "--load 1 --runs 100"))
@@ -95,6 +98,32 @@ def test_a_plan_that_does_not_carry_the_rate_is_exit_code_1(says: Callable[..., 
     low, high = rows(told)[:2]
     assert (low[-1], high[-1]) == ("yes", "no")
     assert told.splitlines()[-1] == "At load 1 runs pile up: the plan does not carry it"
+
+
+def test_more_runs_are_measured_where_few_do_not_tell(says: Callable[..., str]) -> None:
+    """14 latencies' worth, some 400 and 200 runs, leave it open at both rates; the engine takes some 30 a second."""
+    (over,) = rows(says(plan("w", 36.0), recorded("w", 1), "--load 1 --runs 2", 1))[:1]
+    assert over[-1] == "no"
+    told = says(plan("w", 16.0), recorded("w", 1), "--load 1 --runs 2")
+    assert rows(told)[0][-1] == "yes"
+    assert "note: at load 1 2% of the runs of w piled up, which may be chance" in told
+
+
+def test_lines_of_a_load_are_there_before_the_next_one_is_measured(
+    says: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+
+    def watched(*args: Any, **named: Any) -> Simulated:
+        said.append(capsys.readouterr().out)
+        return run_workflows(*args, **named)
+
+    monkeypatch.setattr("headway.cli.plan_simulate.run_workflows", watched)
+    says(plan("a workflow", 0.01), recorded("a workflow", 1), "--load 0.5,1 --runs 10")
+    assert [len(each.splitlines()) for each in said] == [1, 1], "the head; the first load"
+    head, first = (each.splitlines()[0] for each in said)
+    assert head.index("keeps up") == first.index("yes")
+    assert head.index("workflow") == first.index("a workflow")
 
 
 def test_a_model_may_have_another_name_in_the_engine_model(says: Callable[..., str]) -> None:
@@ -117,11 +146,12 @@ def test_a_model_may_have_another_name_in_the_engine_model(says: Callable[..., s
         ("--load 1,x", "--load: '1,x' is no list of numbers above 0"),
         ("--load 0", "--load: '0' is no list of numbers above 0"),
         ("--load nan", "--load: 'nan' is no list of numbers above 0"),
+        ("--load 1,11", "--load: 11 is more than 10 times what the plan is for"),
         ("--runs 1", "--runs: 1 are too few to measure"),
         ("--policy learned", "--policy: 'learned' is none of"),
         ("--engine-model other=llama-3-8b", "--engine-model: 'other=llama-3-8b' names none of llama-3.2-1b"),
         (f"--engine-model {MODEL}=nothing", "nothing"),
-        ("--interference -1", "a slowdown of -1 is not 0 or more"),
+        ("--interference -1", "--interference: a slowdown of -1 is not 0 or more"),
         ("--plan none.yaml", "none.yaml: cannot read it"),
         ("--nodes none.yaml", "none.yaml: cannot read it"),
     ],

@@ -65,7 +65,7 @@ def test_slices_that_stay_free_are_said(says: Callable[..., str], capsys: pytest
     told = says("--rate chat=0.1 --within chat=400ms --interference 0")
     assert told.startswith("1 of 6 GPUs is enough\n"), "the GPU is taken whole, for the least latency"
     told = says("--rate rag=0.1 --rate chat=0.1 --within rag=1s --within chat=1s")
-    assert told.startswith("2 of 6 GPUs are enough; with 1: the 2 models of rag and chat cannot all be on 1 GPUs at")
+    assert told.startswith("2 of 6 GPUs are enough; with 1: the 2 models of rag and chat cannot all be on 1 GPU at")
     Path("t.csv").write_text(CURVES + curve("small", 1, 3, saturation=3))
     assert run(["profile", "--import", "t.csv", "--device", "a100"]) == 0
     capsys.readouterr()

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headway.errors import UsageError
+from headway.serving.allocation.neighbours import gpus_in_words, shape_in_words
 from headway.serving.allocation.place import place
 from headway.serving.allocation.predict import Predictor
-from headway.serving.allocation.search import search
+from headway.serving.allocation.search import Room, explore, room, search
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Demand, Plan, Shape
 
@@ -40,10 +41,9 @@ def search_equal_parts(
         gpu_bytes: as for `search.search`.
 
     Raises:
-        UsageError: there is none; says why there is none of whole GPUs. Or as `search.search`.
+        UsageError: there is none; says so where parts of several sizes would have room. Else as `search.search`.
     """
     found: list[Plan] = []
-    why: UsageError | None = None
     for sizes in _choices(predictor, slices_per_gpu):
         try:
             plan = search(
@@ -54,16 +54,26 @@ def search_equal_parts(
                 domain_gpus=[len(domain) for node in nodes for domain in node.domains],
                 gpu_bytes=gpu_bytes,
             )
-        except UsageError as error:  # too large or too small for this choice of sizes; another one may do
-            why = why or error
+        except UsageError:  # too large or too small for this choice of sizes; another one may do
             continue
         placed = place_apart(plan, nodes)
         if placed is not None:
             forecasts = predictor.forecast(demands, placed.shares, placed.instances)
             found.append(replace(placed, forecasts=forecasts, rejected=()))
     if not found:
-        raise why or UsageError("no plan with parts of one size has room", hint="share with DRA")
+        domains = [len(domain) for node in nodes for domain in node.domains]
+        raise _none(demands, predictor, room(sum(domains), slices_per_gpu, domains, gpu_bytes))
     return _best(found)
+
+
+def _none(demands: Sequence[Demand], predictor: Predictor, there: Room) -> UsageError:
+    """Why no plan has parts of one size, where plans with any have room. UsageError, as `search`: they have not."""
+    shares = explore(demands, predictor, there).shares
+    return UsageError(
+        f"parts of one size have no room on {gpus_in_words(sum(there.domains))}, where parts of several sizes would: "
+        + ", ".join(f"{share.model} {shape_in_words(share, there.slices_per_gpu)}" for share in shares),
+        hint="plan without equal parts, and share with DRA; or take more GPUs",
+    )
 
 
 def place_apart(plan: Plan, nodes: Sequence[Node]) -> Plan | None:

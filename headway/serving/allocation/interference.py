@@ -42,7 +42,7 @@ class Interference:
 
     def __post_init__(self) -> None:
         if not 0 <= self.per_neighbour < float("inf"):
-            raise UsageError(f"a slowdown of {self.per_neighbour:g} is not 0 or more", where="per_neighbour")
+            raise UsageError(f"a slowdown of {self.per_neighbour:g} is not 0 or more")
 
     def slowdown(self, neighbours: Iterable[tuple[float, float]]) -> float:
         """How many times as long everything takes (at least 1).

@@ -88,9 +88,9 @@ def _all(
             needed = sum(share.slices() for share in other) / slices_per_gpu
             have = sum(domains)
             why = (
-                f"needs {needed:g} GPUs of {have}"
+                f"needs {gpus_in_words(needed)} of {have}"
                 if needed > have
-                else f"its instances cannot be packed onto {have} GPUs, though they take {needed:g}"
+                else f"its instances cannot be packed onto {gpus_in_words(have)}, though they take {needed:g}"
             )
         else:
             why = _why(chosen, forecasts(other), shares, other, limits_s)
@@ -103,6 +103,11 @@ def shape_in_words(share: Share, slices_per_gpu: int) -> str:
     if share.shape.slices < slices_per_gpu:
         return f"{share.shape.slices / slices_per_gpu:g} GPU x {share.replicas}"
     return f"TP {share.shape.tensor_parallel} x {share.replicas}"
+
+
+def gpus_in_words(gpus: float) -> str:
+    """`1 GPU`, `1.5 GPUs`."""
+    return f"{gpus:g} GPU{'' if gpus == 1 else 's'}"
 
 
 def _steps(
@@ -181,7 +186,10 @@ def _why(
     if short:
         worst = min(short, key=lambda each: each.throughput / each.rate)
         part = worst.throughput / worst.rate
-        return f"throughput {part:.2f} of what {worst.workflow} needs: {worst.bottleneck} takes no more"
+        return f"throughput {_below_one(part)} of what {worst.workflow} needs: {worst.bottleneck} takes no more"
+    stuck = next((then for then in other if carried > 1 and then.latency_s == float("inf")), None)
+    if stuck is not None:
+        return f"throughput just what {stuck.workflow} needs: {stuck.bottleneck} would never end a queue"
     broken = [
         f"breaks {then.workflow}'s limit ({then.latency_s:.4g} s instead of at most {limit_s:g} s)"
         for now, then in zip(chosen, other, strict=True)
@@ -210,3 +218,8 @@ def _why(
     if all(each.latency_s == float("inf") for each in other):
         return "carries no more of the rates"
     return f"no faster, with {sizes} slices more" if sizes > 0 else "no faster"
+
+
+def _below_one(part: float) -> str:
+    """A part of less than 1 with as many digits as it takes not to read as 1, nor as 0; two at least."""
+    return next((text for digits in range(2, 12) if 0 < float(text := f"{part:.{digits}f}") < 1), f"{part:g}")

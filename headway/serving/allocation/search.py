@@ -28,7 +28,7 @@ import numpy as np
 from headway.errors import UsageError
 from headway.serving.allocation.branch import NODES, Best, Limit, cheapest, least_gpus
 from headway.serving.allocation.goal import STILL, goal, limits
-from headway.serving.allocation.neighbours import neighbours
+from headway.serving.allocation.neighbours import gpus_in_words, neighbours
 from headway.serving.allocation.options import Floats, Options, options, without_dominated
 from headway.serving.allocation.packing import domain_sizes
 from headway.serving.allocation.predict import Predictor
@@ -73,7 +73,7 @@ def room(gpus: int, slices_per_gpu: int, domain_gpus: int | Sequence[int], gpu_b
     """The GPUs as a search takes them. UsageError where the numbers make no sense."""
     sizes = domain_sizes(gpus, domain_gpus) if isinstance(domain_gpus, int) and domain_gpus > 0 else domain_gpus
     if isinstance(sizes, int) or gpus < 1 or sum(sizes) != gpus or any(size < 1 for size in sizes):
-        raise UsageError(f"domains of {domain_gpus} GPUs do not make {gpus} GPUs")
+        raise UsageError(f"domains of {domain_gpus} GPUs do not make {gpus_in_words(gpus)}")
     if slices_per_gpu < 1:
         raise UsageError(f"a GPU in {slices_per_gpu} parts is none", where="slices_per_gpu")
     return Room(tuple(sorted(sizes, reverse=True)), slices_per_gpu, gpu_bytes)
@@ -267,5 +267,5 @@ def no_room(demands: Sequence[Demand], tables: Sequence[Options], there: Room) -
     each = ", ".join(f"{model} {slices / f:g}" for model, slices in least.items())
     return (
         f"the {len(least)} models of {' and '.join(demand.aggregate.workflow for demand in demands)} cannot all be on "
-        f"{sum(there.domains)} GPUs at once; the least of each in GPUs: {each}"
+        f"{gpus_in_words(sum(there.domains))} at once; the least of each in GPUs: {each}"
     )

@@ -21,10 +21,6 @@ from headway.serving.workflows.programs.drive import drive
 from headway.serving.workflows.programs.form import CallModel, Context, Workflow
 from headway.sim.engine.loop import Loop
 
-PILING_UP = 0.1
-"""Share of the arrivals by which runs in flight may grow within the counted time in a system that keeps up (1). Chance
-alone moves it by some hundredths."""
-
 
 class Servers(Protocol):
     """Everything that answers calls."""

@@ -43,10 +43,14 @@ def test_whole_instances_and_parts_have_nodes_of_their_own() -> None:
     assert [len(each) for each in sizes(on_one).values()] == [1]
 
 
-def test_where_no_size_has_room_the_error_says_why() -> None:
-    known = predictor(profile("a", {(1, 3): flat(1.0, 1.0)}), profile("b", {(1, 4): flat(1.0, 1.0)}))
-    with pytest.raises(UsageError, match="a: fits nowhere"):
-        search_equal_parts([demand("w", {"a": 1.0, "b": 1.0}, 0.01)], known, [node("n", 2)], slices_per_gpu=4)
+def test_where_no_size_has_room_the_error_says_whether_several_would_have() -> None:
+    asked = [demand("w", {"a": 1.0, "b": 1.0}, 0.01)]
+    known = predictor(profile("a", {(1, 3): flat(1.0, 1.0)}), profile("b", {(1, 1): flat(1.0, 1.0)}))
+    with pytest.raises(UsageError, match=r"no room on 1 GPU, where .* would: a 0\.75 GPU x 1, b 0\.25 GPU x 1"):
+        search_equal_parts(asked, known, [node("n", 1)], slices_per_gpu=4)
+    large = predictor(profile("a", {(1, 3): flat(1.0, 1.0)}), profile("b", {(1, 4): flat(1.0, 1.0)}))
+    with pytest.raises(UsageError, match="cannot all be on 1 GPU at once"):
+        search_equal_parts(asked, large, [node("n", 1)], slices_per_gpu=4)
 
 
 def test_placing_apart_takes_as_few_nodes_for_whole_instances_as_will_do() -> None:

@@ -241,10 +241,10 @@ def test_memory_is_a_lower_bound() -> None:
     found = fewest(asked, known, machines(3), {"w": 9.0}, slices_per_gpu=4, gpu_bytes=100)
     assert found.gpus == 2
     assert found.less is not None
-    assert "cannot all be on 1 GPUs at once" in found.less.why
+    assert "cannot all be on 1 GPU at once" in found.less.why
     with pytest.raises(UsageError, match="m: fits nowhere"):
         fewest(asked, known, machines(3), {"w": 9.0}, slices_per_gpu=4, gpu_bytes=80)
-    with pytest.raises(UsageError, match="cannot all be on 1 GPUs at once"):
+    with pytest.raises(UsageError, match="cannot all be on 1 GPU at once"):
         fewest(asked, known, machines(1), {"w": 9.0}, slices_per_gpu=4, gpu_bytes=100)
 
 

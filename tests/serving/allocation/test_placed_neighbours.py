@@ -51,6 +51,19 @@ def test_neighbours_are_compared_as_they_would_be_placed() -> None:
     assert any("instead of 5 s" in each.why for each in unplaced.rejected), "not placed: both beside a busy half"
 
 
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [(1.5, "0.67 of what ask"), (1.002, "0.998 of what ask"), (1.0, "just what ask"), (1.0000001, "0.9999999 of")],
+)
+def test_what_falls_just_short_does_not_read_as_enough(rate: float, told: str) -> None:
+    """One GPU takes 1 call/s, and there are two."""
+    known = Predictor({"a": scaling("a", f=4)}, slices_per_gpu=4)
+    asked = [Demand(workflow("ask", {"a": 1.0}), rate)]
+    plan = search(asked, known, gpus=2, slices_per_gpu=4, domain_gpus=1)
+    (less,) = plan.rejected
+    assert less.why.startswith(f"throughput {told}")
+
+
 def test_breaking_a_limit_is_the_reason_where_the_plan_keeps_it() -> None:
     plan, nodes, known = halves(0.0)
     told = reasons(plan, nodes, known, ask=4.5)[MOVED]

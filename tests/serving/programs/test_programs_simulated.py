@@ -11,7 +11,7 @@ from headway.serving.allocation.interference import Interference
 from headway.serving.allocation.types import Instance, Shape, Share
 from headway.serving.simulate.instances import Running, engine, instances, placed, unplaced
 from headway.serving.simulate.peak import highest_rate
-from headway.serving.simulate.workflow_summary import summarise
+from headway.serving.simulate.workflow_summary import WorkflowSummary, summarise
 from headway.serving.simulate.workflows import Simulated, Traffic, run_workflows
 from headway.serving.workflows.programs.form import All, Context, Program
 from headway.serving.workflows.programs.named import NAMED
@@ -133,6 +133,25 @@ def test_an_overload_piles_up_and_a_light_load_does_not() -> None:
     stopped = at(3.0, most=30)
     assert stopped.overrun
     assert not summarise(stopped, "w").stable
+
+
+def test_what_piles_up_slowly_is_seen_where_enough_runs_are_counted() -> None:
+    """As above, at a twentieth more than the limit: of 80 runs 4 more wait at the end, which chance can do alone."""
+
+    def single(context: Context) -> Program:
+        yield ask("a", 5)
+
+    def at(rate: float, runs: int, seed: int) -> WorkflowSummary:
+        run = instances(fleet("a", profile=ONE_AT_A_TIME))
+        return summarise(run_workflows(run, [traffic(single, rate, runs, warm_up=20)], seed=seed), "w")
+
+    assert not any(at(2.1, 4000, seed).stable for seed in range(1, 4))
+    assert any(at(2.1, 80, seed).unclear for seed in range(1, 11))
+    for seed in range(1, 11):
+        assert at(1.2, 80, seed).stable
+        seen = at(1.2, 4000, seed)
+        assert seen.stable
+        assert not seen.unclear
 
 
 def test_a_run_stops_when_its_limit_cannot_be_kept_any_more_and_arrivals_when_they_are_told_to() -> None:
