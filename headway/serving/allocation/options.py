@@ -91,9 +91,7 @@ def usable(
             )
         needed_bytes = profile.memory_bytes.get(degree, 0)
         if degree > largest:
-            why = (
-                f"tensor-parallel degree {degree} does not fit in {largest} GPUs that are joined by a fast interconnect"
-            )
+            why = f"tensor-parallel degree {degree} is more than the {largest} joined by a fast interconnect"
         elif gpu_bytes is not None and needed_bytes * slices_per_gpu > gpu_bytes * slices:
             part_GB = gpu_bytes * slices / slices_per_gpu / 1e9
             why = (

@@ -171,7 +171,7 @@ def test_what_one_gpu_less_would_do() -> None:
     found = Asked((demand("w", {"m": 1.0}, 0.5),), whole, tuple(machines(2)), {"w": 3.0}, 4).fewest()
     assert found.gpus == 2
     assert found.less is not None
-    assert "does not fit in 1 GPUs" in found.less.why
+    assert "is more than the 1 joined" in found.less.why
 
 
 def test_gpus_are_in_the_order_of_the_nodes() -> None:
