@@ -58,14 +58,14 @@ def _predictor(known: Known) -> Predictor:
     return Predictor(known.profiles, interference=Interference())
 
 
-def _run_plan(known: Known, demands: Sequence[Demand], plan: Plan, order: Order | None = None) -> Chosen:
+def run_plan(known: Known, demands: Sequence[Demand], plan: Plan) -> Chosen:
+    """The engines of a placed plan, and what the predictor says of them."""
     devices = {it.node: DEVICE for it in plan.instances}
     running = placed(plan.instances, devices=devices, slices_per_gpu=known.slices)
     return Chosen(
         instances(running, policy=POLICY, interference=Interference()),
-        order,
-        plan,
-        _predictor(known).forecast(demands, plan.shares, plan.instances),
+        plan=plan,
+        forecasts=_predictor(known).forecast(demands, plan.shares, plan.instances),
     )
 
 
@@ -84,19 +84,19 @@ def _searched(explored: Explored) -> Method:
         if found.fraction < 1:
             less = [replace(it, rate=it.rate * found.fraction * SPARE) for it in demands]
             found = explored(less, predictor, there)
-        return _run_plan(known, demands, place(Plan(known.slices, found.shares), nodes(gpus)))
+        return run_plan(known, demands, place(Plan(known.slices, found.shares), nodes(gpus)))
 
     return method
 
 
 def _equal(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
     plan = equal_split(models_of(known.workload), gpus=gpus, slices_per_gpu=known.slices)
-    return _run_plan(known, demands, plan)
+    return run_plan(known, demands, plan)
 
 
 def _by_hand(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
     plan = by_parameters(models_of(known.workload), gpus=gpus, slices_per_gpu=known.slices)
-    return _run_plan(known, demands, plan)
+    return run_plan(known, demands, plan)
 
 
 def _ordered(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
@@ -106,7 +106,7 @@ def _ordered(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
 def _alone(known: Known, demands: Sequence[Demand], gpus: int) -> Chosen:
     saturation = _whole(known)
     in_order = {model: saturation[model] for model in models_of(known.workload)}
-    return _run_plan(known, demands, autoscaled(demands, in_order, gpus=gpus, slices_per_gpu=known.slices))
+    return run_plan(known, demands, autoscaled(demands, in_order, gpus=gpus, slices_per_gpu=known.slices))
 
 
 def _pooling(host_link_Bps: float) -> Method:

@@ -19,15 +19,12 @@ from pydantic import JsonValue
 
 from bench.grid_script import as_script
 from bench.workflow_cell import FEWEST_RUNS, MOST_RUNS, SPAN
-from bench.workflow_known import DEVICE, DOMAIN_GPUS, POLICY, Json, Known, number, whole_number
-from bench.workflow_methods import METHODS, nodes, words
+from bench.workflow_known import DOMAIN_GPUS, Json, Known, number, whole_number
+from bench.workflow_methods import METHODS, nodes, run_plan, words
 from bench.workflow_study import known_cells, rows_in
-from headway.serving.allocation.interference import Interference
 from headway.serving.allocation.packing import shares_fit
 from headway.serving.allocation.place import place
-from headway.serving.allocation.predict import Predictor
 from headway.serving.allocation.types import Plan, Shape, Share
-from headway.serving.simulate.instances import instances, placed
 from headway.serving.simulate.steady import Coming, Length, most_in_flight, steady
 from headway.serving.simulate.workflow_summary import summarise
 from headway.serving.simulate.workflows import run_workflows
@@ -39,7 +36,7 @@ SLICES = 4
 LOADS = (0.5,)
 """In GPUs' worth of work for each GPU (1)."""
 LIMIT = 6.0
-"""Mean latency, in that of the same runs alone, from which on a plan is out of the question (1)."""
+"""Mean latency, in that of the recorded runs, from which on a plan is out of the question (1)."""
 TRACED_RUNS = 300
 COMPARED = ("plan", "paper's search", "each alone", "equal", "by hand")
 
@@ -85,15 +82,14 @@ def run_one(work: Json) -> Json:
         shares.append(Share(str(model), Shape(whole_number(degree), whole_number(slices)), whole_number(replicas)))
     demands = known.demands(number(work["load"]) * gpus)
     plan = place(Plan(known.slices, tuple(shares)), nodes(gpus))
-    predictor = Predictor(known.profiles, interference=Interference(), slices_per_gpu=known.slices)
-    (said,) = predictor.forecast(demands, plan.shares, plan.instances)
+    chosen = run_plan(known, demands, plan)
+    (said,) = chosen.forecasts
     coming = [
         Coming(it.aggregate.workflow, named(it.aggregate.workflow), it.rate, it.aggregate.latency_s) for it in demands
     ]
     traffic = steady(coming, Length(SPAN, FEWEST_RUNS, MOST_RUNS), limit=LIMIT)
-    running = placed(plan.instances, devices={it.name: DEVICE for it in nodes(gpus)}, slices_per_gpu=known.slices)
     simulated = run_workflows(
-        instances(running, policy=POLICY, interference=Interference()),
+        chosen.serve,
         traffic,
         seed=whole_number(work["seed"]),
         most_in_flight=most_in_flight(coming, limit=LIMIT),

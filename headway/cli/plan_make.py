@@ -31,7 +31,7 @@ from headway.serving.allocation.interference import PER_NEIGHBOUR
 from headway.serving.allocation.neighbours import placed_neighbours
 from headway.serving.allocation.place import place
 from headway.serving.allocation.predict import Predictor
-from headway.serving.allocation.search import search
+from headway.serving.allocation.search import explore, room
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Demand, Plan
 from headway.serving.workflows.aggregate import aggregate
@@ -166,13 +166,6 @@ def _print_notes(seen: Mapping[str, _Seen], rates: Mapping[str, float]) -> None:
 def _fastest(demands: Sequence[Demand], predictor: Predictor, there: Sequence[Node], slices: int) -> Plan:
     """On all GPUs, placed."""
     domains = [len(domain) for node in there for domain in node.domains]
-    found = search(
-        demands,
-        predictor,
-        gpus=sum(domains),
-        slices_per_gpu=slices,
-        domain_gpus=domains,
-        gpu_bytes=gpu_bytes(there),
-    )
-    placed = place(found, there)
+    found = explore(demands, predictor, room(sum(domains), slices, domains, gpu_bytes(there)))
+    placed = place(Plan(slices, found.shares), there)
     return replace(placed, forecasts=predictor.forecast(demands, placed.shares, placed.instances))

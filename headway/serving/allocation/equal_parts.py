@@ -18,7 +18,7 @@ from headway.errors import UsageError
 from headway.serving.allocation.neighbours import gpus_in_words, shape_in_words
 from headway.serving.allocation.place import place
 from headway.serving.allocation.predict import Predictor
-from headway.serving.allocation.search import Room, explore, room, search
+from headway.serving.allocation.search import Room, explore, room
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Demand, Plan, Shape
 
@@ -43,26 +43,20 @@ def search_equal_parts(
     Raises:
         UsageError: there is none; says so where parts of several sizes would have room. Else as `search.search`.
     """
+    domains = [len(domain) for node in nodes for domain in node.domains]
+    there = room(sum(domains), slices_per_gpu, domains, gpu_bytes)
     found: list[Plan] = []
     for sizes in _choices(predictor, slices_per_gpu):
         try:
-            plan = search(
-                demands,
-                _only(predictor, sizes),
-                gpus=sum(node.gpus for node in nodes),
-                slices_per_gpu=slices_per_gpu,
-                domain_gpus=[len(domain) for node in nodes for domain in node.domains],
-                gpu_bytes=gpu_bytes,
-            )
+            shares = explore(demands, _only(predictor, sizes), there).shares
         except UsageError:  # too large or too small for this choice of sizes; another one may do
             continue
-        placed = place_apart(plan, nodes)
+        placed = place_apart(Plan(slices_per_gpu, shares), nodes)
         if placed is not None:
             forecasts = predictor.forecast(demands, placed.shares, placed.instances)
-            found.append(replace(placed, forecasts=forecasts, rejected=()))
+            found.append(replace(placed, forecasts=forecasts))
     if not found:
-        domains = [len(domain) for node in nodes for domain in node.domains]
-        raise _none(demands, predictor, room(sum(domains), slices_per_gpu, domains, gpu_bytes))
+        raise _none(demands, predictor, there)
     return _best(found)
 
 

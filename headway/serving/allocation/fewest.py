@@ -31,7 +31,7 @@ from headway.errors import UsageError
 from headway.serving.allocation.branch import NODES, ROUNDING
 from headway.serving.allocation.place import place
 from headway.serving.allocation.predict import Predictor
-from headway.serving.allocation.search import Found, Room, explore, least_gpus_within, planned, room, within
+from headway.serving.allocation.search import Found, Room, explore, least_gpus_within, room, within
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Demand, Forecast, Plan, Share
 
@@ -191,7 +191,7 @@ class _Looking:
         except UsageError:
             return None, True  # all GPUs were fine: a model whose shapes need larger domains than these
         if found.shares is not None:
-            plan = self.placed(found.shares, there)
+            plan = self.placed(found.shares, gpus)
             if not self.missed(plan):
                 return plan, True
         elif self.predictor.interference is None:
@@ -201,10 +201,10 @@ class _Looking:
             self.alone,
             there,
             self.limits_s,
-            accept=lambda shares: not self.missed(self.on_gpus(Plan(self.slices_per_gpu, shares), gpus)),
+            accept=lambda shares: not self.missed(self.placed(shares, gpus)),
             most_nodes=self.most_placed,
         )
-        return (None if last.shares is None else self.placed(last.shares, there)), last.exact
+        return (None if last.shares is None else self.placed(last.shares, gpus)), last.exact
 
     def one_less(self, plan: Plan, gpus: int, of: int, unsure: Sequence[int]) -> Fewest:
         """The answer, with what one GPU less does. Where that holds, because a search was cut short, it is better.
@@ -245,7 +245,7 @@ class _Looking:
                 low = factor
             else:
                 shares, high = nearer.shares, factor
-        return self.placed(shares, there)
+        return self.placed(shares, gpus)
 
     def stretch(self, found: Found) -> float:
         """By how much the limits must be multiplied so that this plan keeps them, before it is placed."""
@@ -256,14 +256,9 @@ class _Looking:
         )
         return worst if carried else float("inf")
 
-    def placed(self, shares: Sequence[Share], there: Room) -> Plan:
-        """A plan with its neighbours, on the first GPUs."""
-        found = Found(tuple(shares), 0.0, 1.0, True, 0)
-        return self.on_gpus(planned(self.demands, self.predictor, there, found), sum(there.domains))
-
-    def on_gpus(self, plan: Plan, gpus: int) -> Plan:
-        """Placed, with forecasts for the neighbours that there are."""
-        plan = place(plan, first_gpus(self.nodes, gpus))
+    def placed(self, shares: Sequence[Share], gpus: int) -> Plan:
+        """On the first so many GPUs, with forecasts for the neighbours that there are."""
+        plan = place(Plan(self.slices_per_gpu, tuple(shares)), first_gpus(self.nodes, gpus))
         return replace(plan, forecasts=self.predictor.forecast(self.demands, plan.shares, plan.instances))
 
     def missed(self, plan: Plan) -> tuple[Missed, ...]:
