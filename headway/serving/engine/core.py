@@ -16,73 +16,14 @@ O(blocks touched) in all, and O(log n) for each request that comes.
 from __future__ import annotations
 
 import heapq
-import math
-from dataclasses import dataclass, field
-from enum import Enum
 
 from headway.errors import HeadwayError, UsageError
 from headway.serving.engine.cache import BlockCache
+from headway.serving.engine.decoding import Decoding
+from headway.serving.engine.sequence import Phase, Sequence
+from headway.serving.engine.series import Series, even_steps
 from headway.serving.engine.types import EngineProfile, Job, Token
 from headway.serving.replica import EngineReport
-
-
-class _Phase(Enum):
-    WAITING = "waiting"
-    PREFILL = "prefill"
-    DECODE = "decode"
-    GONE = "gone"
-
-
-@dataclass(slots=True, eq=False)
-class _Sequence:
-    """A request in the engine. `key` orders requests: lower goes first, the highest is preempted first."""
-
-    job: Job
-    key: tuple[int, int]
-    whole_blocks: int
-    """Blocks of the prompt that are whole, and so may be found again (count)."""
-    phase: _Phase = _Phase.WAITING
-    moves: int = 0
-    """Grows with every change of phase: what was planned for an earlier one is void."""
-    target: int = 0
-    """Tokens to compute before the next one is produced: the prompt, and after a preemption what was answered."""
-    computed: int = 0
-    """Tokens in the KV cache; while decoding: when that began."""
-    produced: int = 0
-    """Tokens produced; while decoding: when that began."""
-    joined: int = 0
-    """While decoding: the number of the step after which that began."""
-    cached_tokens: int = -1
-    named: list[int] = field(default_factory=list)
-    unnamed: int = 0
-    seen_blocks: int = 0
-    """Whole blocks of the prompt that are in the KV cache under a hash, this one's or another's copy (count)."""
-
-
-@dataclass(slots=True)
-class _Series:
-    """Steps that have begun: one, or several that only decode. Lengths grow evenly from step to step."""
-
-    begin_s: float
-    steps: int
-    first_s: float
-    more_s: float
-    chunks: list[tuple[_Sequence, int, int]]
-    """Sequence, its `moves`, and how many tokens of it are computed."""
-
-    def elapsed_s(self, steps: int) -> float:
-        return steps * self.first_s + self.more_s * (steps * (steps - 1) / 2)
-
-    def begun(self, now_s: float) -> int:
-        """The number of the step that runs at `now_s`, from 1; at the end of a step: that one."""
-        low, high = 1, self.steps
-        while low < high:
-            middle = (low + high) // 2
-            if self.begin_s + self.elapsed_s(middle) >= now_s:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
 
 class EngineCore:
@@ -112,20 +53,15 @@ class EngineCore:
         self.due_s: float | None = None
         self.preemptions = 0
         self._cache = BlockCache(blocks, keeps=profile.prefix_caching)
-        self._sequences: dict[str, _Sequence] = {}
+        self._sequences: dict[str, Sequence] = {}
         self._submitted = 0
-        self._queue: list[tuple[tuple[int, int], int, _Sequence]] = []
+        self._queue: list[tuple[tuple[int, int], int, Sequence]] = []
         self._waiting = 0
-        self._running: dict[str, _Sequence] = {}
-        self._prefilling: dict[str, _Sequence] = {}
-        self._decoding: dict[str, _Sequence] = {}
-        self._step = 0
-        self._context = 0
-        self._ends: dict[int, list[tuple[_Sequence, int]]] = {}
-        self._needs: dict[int, list[tuple[_Sequence, int]]] = {}
-        self._marks: list[int] = []  # heap: steps that must be the last of a series
+        self._running: dict[str, Sequence] = {}
+        self._prefilling: dict[str, Sequence] = {}
+        self._decoding = Decoding(profile.block_tokens)
         self._slowness = 1.0
-        self._series: _Series | None = None
+        self._series: Series | None = None
 
     @property
     def running(self) -> int:
@@ -159,10 +95,9 @@ class EngineCore:
 
     def produced(self, now_s: float) -> dict[str, int]:
         """Tokens produced so far by each request past its first one. Costs O(batch)."""
-        step = self._step
-        if self._series is not None and self._series.steps > 1:
-            step += self._series.begun(now_s) - 1
-        return {id_: it.produced + step - it.joined for id_, it in self._decoding.items()}
+        series = self._series
+        ended = series.begun(now_s) - 1 if series is not None and series.steps > 1 else 0
+        return {it.job.id: tokens for it, tokens in self._decoding.produced(ended)}
 
     def submit(self, job: Job, now_s: float) -> None:
         """Queue a request. UsageError where the engine could never run it, or where one of that id is in it."""
@@ -170,7 +105,7 @@ class EngineCore:
         self.cut(now_s)
         self._submitted += 1
         whole = min(len(job.blocks), job.input_tokens // self.profile.block_tokens)
-        sequence = _Sequence(job, (job.priority, self._submitted), whole)
+        sequence = Sequence(job, (job.priority, self._submitted), whole)
         self._sequences[job.id] = sequence
         self._enqueue(sequence)
 
@@ -181,7 +116,7 @@ class EngineCore:
             return False
         self.cut(now_s)
         self._leave(sequence)
-        sequence.phase = _Phase.GONE
+        sequence.phase = Phase.GONE
         del self._sequences[id_]
         return True
 
@@ -236,7 +171,7 @@ class EngineCore:
             series.steps = series.begun(now_s)
             self.due_s = series.begin_s + series.elapsed_s(series.steps)
 
-    def _taken(self) -> _Series:
+    def _taken(self) -> Series:
         series = self._series
         if series is None:
             raise HeadwayError("an engine's step ended that had not begun")
@@ -245,25 +180,22 @@ class EngineCore:
 
     # Where a sequence stands.
 
-    def _enqueue(self, sequence: _Sequence) -> None:
-        sequence.phase = _Phase.WAITING
+    def _enqueue(self, sequence: Sequence) -> None:
+        sequence.phase = Phase.WAITING
         sequence.moves += 1
         sequence.target = sequence.job.input_tokens + sequence.produced
         sequence.computed = 0
         self._waiting += 1
         heapq.heappush(self._queue, (sequence.key, sequence.moves, sequence))
 
-    def _leave(self, sequence: _Sequence) -> None:
+    def _leave(self, sequence: Sequence) -> None:
         """Take it out of the queue or the batch, blocks and all."""
         id_ = sequence.job.id
-        if sequence.phase is _Phase.WAITING:
+        if sequence.phase is Phase.WAITING:
             self._waiting -= 1  # its entry in the heap is void, since `moves` grows
         else:
-            if sequence.phase is _Phase.DECODE:
-                del self._decoding[id_]
-                steps = self._step - sequence.joined
-                sequence.produced += steps
-                self._context -= sequence.computed + steps
+            if sequence.phase is Phase.DECODE:
+                self._decoding.leave(sequence)
             else:
                 del self._prefilling[id_]
             del self._running[id_]
@@ -271,24 +203,7 @@ class EngineCore:
             sequence.named, sequence.unnamed, sequence.seen_blocks = [], 0, 0
         sequence.moves += 1
 
-    def _decode_from_now(self, sequence: _Sequence) -> None:
-        """Its next token comes in the next step, and one in each after that."""
-        sequence.phase = _Phase.DECODE
-        sequence.moves += 1
-        sequence.joined = self._step
-        self._decoding[sequence.job.id] = sequence
-        self._context += sequence.computed
-        end = self._step + sequence.job.output_tokens - sequence.produced
-        self._ends.setdefault(end, []).append((sequence, sequence.moves))
-        heapq.heappush(self._marks, end)
-        room = (len(sequence.named) + sequence.unnamed) * self.profile.block_tokens - sequence.computed
-        self._need_at(self._step + room + 1, sequence)
-
-    def _need_at(self, step: int, sequence: _Sequence) -> None:
-        self._needs.setdefault(step, []).append((sequence, sequence.moves))
-        heapq.heappush(self._marks, step - 1)
-
-    def _make_room(self, sequence: _Sequence, blocks: int) -> tuple[bool, bool]:
+    def _make_room(self, sequence: Sequence, blocks: int) -> tuple[bool, bool]:
         """Give a running sequence that many more blocks: whether it got them, and whether anyone was preempted."""
         preempted = False
         while blocks > self._cache.free:
@@ -311,13 +226,13 @@ class EngineCore:
         if not self._sequences:
             return None
         preempted = self._serve_needs()
-        chunks: list[tuple[_Sequence, int, int]] = []
+        chunks: list[tuple[Sequence, int, int]] = []
         if self._prefilling or self._waiting:
             preempted = self._continue_prompts(chunks) or preempted
             if not preempted:
                 self._admit(chunks)
         profile = self.profile
-        batch, context = len(self._decoding), self._context
+        batch, context = len(self._decoding), self._decoding.context
         tokens, pairs = batch, float(context)
         for sequence, _, chunk in chunks:
             tokens += chunk
@@ -327,42 +242,45 @@ class EngineCore:
         seconds = profile.step_s + max(compute_s, memory_s)
         steps, more_s = 1, 0.0
         if series and not chunks and not preempted:
-            steps, more_s = self._steps_alike(compute_s, memory_s)
+            steps, more_s = even_steps(
+                self._decoding.quiet_steps(),
+                compute_s=compute_s,
+                compute_more_s=batch * profile.attention_s,
+                memory_s=memory_s,
+                memory_more_s=batch * profile.context_s,
+            )
         slowness = self._slowness
-        self._series = _Series(now_s, steps, seconds * slowness, more_s * slowness, chunks)
+        self._series = Series(now_s, steps, seconds * slowness, more_s * slowness, chunks)
         lasts_s = self._series.elapsed_s(steps)
         self.due_s = now_s + lasts_s
         return lasts_s
 
     def _serve_needs(self) -> bool:
         """Blocks for those whose next token begins one: whether anyone was preempted."""
-        step = self._step + 1
         preempted = False
-        for sequence, moves in self._needs.pop(step, ()):
-            if sequence.moves == moves:
-                got, others = self._make_room(sequence, 1)
-                preempted = preempted or others
-                if got:
-                    self._need_at(step + self.profile.block_tokens, sequence)
+        for sequence in self._decoding.needy():
+            got, others = self._make_room(sequence, 1)
+            preempted = preempted or others
+            if got:
+                self._decoding.got_block(sequence)
         return preempted
 
-    def _continue_prompts(self, chunks: list[tuple[_Sequence, int, int]]) -> bool:
+    def _continue_prompts(self, chunks: list[tuple[Sequence, int, int]]) -> bool:
         """A chunk for each prompt under way: whether anyone was preempted."""
         budget = self.profile.step_tokens - len(self._decoding)
         preempted = False
         for sequence in sorted(self._prefilling.values(), key=lambda it: it.key):
             chunk = min(sequence.target - sequence.computed, budget)
-            if chunk <= 0 or sequence.phase is not _Phase.PREFILL:
+            if chunk <= 0 or sequence.phase is not Phase.PREFILL:
                 continue
-            have = len(sequence.named) + sequence.unnamed
-            got, others = self._make_room(sequence, self._blocks_for(sequence.computed + chunk) - have)
+            got, others = self._make_room(sequence, self._blocks_for(sequence.computed + chunk) - sequence.blocks)
             preempted = preempted or others
             if got:
                 chunks.append((sequence, sequence.moves, chunk))
                 budget -= chunk
         return preempted
 
-    def _admit(self, chunks: list[tuple[_Sequence, int, int]]) -> None:
+    def _admit(self, chunks: list[tuple[Sequence, int, int]]) -> None:
         profile, cache = self.profile, self._cache
         budget = profile.step_tokens - len(self._decoding) - sum(chunk for _, _, chunk in chunks)
         while self._waiting and budget > 0 and len(self._running) < profile.most_running:
@@ -389,64 +307,39 @@ class EngineCore:
             sequence.computed = computed
             if sequence.cached_tokens < 0:
                 sequence.cached_tokens = computed
-            sequence.phase = _Phase.PREFILL
+            sequence.phase = Phase.PREFILL
             sequence.moves += 1
             self._waiting -= 1
             self._running[sequence.job.id] = self._prefilling[sequence.job.id] = sequence
             chunks.append((sequence, sequence.moves, chunk))
             budget -= chunk
 
-    def _hits(self, sequence: _Sequence) -> int:
+    def _hits(self, sequence: Sequence) -> int:
         """Blocks of its prompt that are in the cache; one token at least remains to be computed."""
         most = min(sequence.whole_blocks, (sequence.target - 1) // self.profile.block_tokens)
         return self._cache.hits(sequence.job.blocks, most)
 
-    def _steps_alike(self, compute_s: float, memory_s: float) -> tuple[int, float]:
-        """How many steps that only decode come now, and by how much each is longer than the one before it.
-
-        Compute and memory time grow evenly with the context, so the greater of the two does until they cross.
-        """
-        marks = self._marks
-        while marks and marks[0] <= self._step:
-            heapq.heappop(marks)
-        steps = marks[0] - self._step if marks else 1
-        batch = len(self._decoding)
-        compute_more_s, memory_more_s = batch * self.profile.attention_s, batch * self.profile.context_s
-        ahead_s = memory_s - compute_s
-        gains_s = compute_more_s - memory_more_s
-        if ahead_s < 0:
-            ahead_s, gains_s, more_s = -ahead_s, -gains_s, compute_more_s
-        else:
-            more_s = memory_more_s
-        if gains_s > 0 and ahead_s < steps * gains_s:
-            steps = max(min(steps, math.floor(ahead_s / gains_s) + 1), 1)
-        return steps, more_s
-
-    def _end(self, series: _Series, *, sparse: bool) -> list[Token]:
-        self._step += series.steps
-        step = self._step
-        self._context += series.steps * len(self._decoding)
+    def _end(self, series: Series, *, sparse: bool) -> list[Token]:
+        self._decoding.pass_steps(series.steps)
         tokens: list[Token] = []
         if not sparse:
-            for id_, it in self._decoding.items():
-                number = it.produced + step - it.joined
-                tokens.append(Token(id_, number, number == it.job.output_tokens, it.cached_tokens))
-        for sequence, moves in self._ends.pop(step, ()):
-            if sequence.moves == moves:
-                self._finish(sequence)
-                if sparse:
-                    tokens.append(Token(sequence.job.id, sequence.produced, True, sequence.cached_tokens))
+            for it, number in self._decoding.produced():
+                tokens.append(Token(it.job.id, number, number == it.job.output_tokens, it.cached_tokens))
+        for sequence in self._decoding.ended():
+            self._finish(sequence)
+            if sparse:
+                tokens.append(Token(sequence.job.id, sequence.produced, True, sequence.cached_tokens))
         for sequence, moves, chunk in series.chunks:
             if sequence.moves == moves:
                 self._computed(sequence, chunk, tokens, sparse=sparse)
         return tokens
 
-    def _finish(self, sequence: _Sequence) -> None:
+    def _finish(self, sequence: Sequence) -> None:
         self._leave(sequence)
-        sequence.phase = _Phase.GONE
+        sequence.phase = Phase.GONE
         del self._sequences[sequence.job.id]
 
-    def _computed(self, sequence: _Sequence, chunk: int, tokens: list[Token], *, sparse: bool) -> None:
+    def _computed(self, sequence: Sequence, chunk: int, tokens: list[Token], *, sparse: bool) -> None:
         sequence.computed += chunk
         whole = min(sequence.computed // self.profile.block_tokens, sequence.whole_blocks)
         for block in sequence.job.blocks[sequence.seen_blocks : whole]:
@@ -464,4 +357,4 @@ class EngineCore:
             self._finish(sequence)
         else:
             del self._prefilling[sequence.job.id]
-            self._decode_from_now(sequence)
+            self._decoding.join(sequence)
