@@ -2,20 +2,18 @@
 
 Every count goes up in `dispatched` and comes down in `finished` or `abandoned`, once per request, also where the
 replica has left in between. Engine reports age; past `FleetRules.stale_s` they are left out, and the counts remain.
-
-A circuit breaker keeps requests from replicas that fail: after `failures` in sequence a replica takes none for a
-back-off that doubles from time to time, then one on trial. The trial's first token closes the breaker; only an answer
-that came to its end clears the failures, so that a replica that fails after the first token is soon out again.
+Requests are kept from replicas that fail: see `breaker`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
 from headway.decide.journal import ServingRecord
+from headway.serving.breaker import Breaker, BreakerRules
 from headway.serving.policy import Candidate
 from headway.serving.prefix import PrefixIndex, Sent
 from headway.serving.replica import EngineReport, ReplicaSpec, ReplicaState
@@ -31,15 +29,11 @@ class FleetRules:
 
     Attributes:
         stale_s: age from which an engine's report is left out, seconds: 20 polls of 0.1 s.
-        failures: failures in sequence after which a replica takes no requests (count).
-        backoff_s: how long it takes none after those, seconds; doubled by every trial that fails.
-        most_backoff_s: and never longer than this, seconds.
+        breaker: when failures take the replica out, and for how long.
     """
 
     stale_s: float = 2.0
-    failures: int = 3
-    backoff_s: float = 1.0
-    most_backoff_s: float = 60.0
+    breaker: BreakerRules = field(default_factory=BreakerRules)
 
 
 class Condition(Enum):
@@ -57,6 +51,7 @@ class Condition(Enum):
 @dataclass(slots=True, eq=False)
 class _Member:
     spec: ReplicaSpec
+    breaker: Breaker
     prefill_requests: int = 0
     prefill_tokens: int = 0
     decode_requests: int = 0
@@ -65,12 +60,6 @@ class _Member:
     reported_s: float = float("-inf")
     silent: bool = False
     leaving: bool = False
-    failures: int = 0
-    openings: int = 0
-    until_s: float | None = None
-    """While the breaker is open: when it lets one request on trial through; infinite until `up`."""
-    trial: str = ""
-    """The request on trial."""
 
     @property
     def requests(self) -> int:
@@ -130,7 +119,7 @@ class Fleet:
             member = self._leaving.pop(spec.name)
             member.spec, member.leaving = spec, False
         else:
-            member = _Member(spec)
+            member = _Member(spec, Breaker(self.rules.breaker))
         self._members[spec.name] = member
         self.index.join(spec.name, self._cache_tokens(member))
         self._say(now_s, "join", spec.name, f"{spec.name} joined" + (f" at {spec.url}" if spec.url else ""))
@@ -180,7 +169,7 @@ class Fleet:
         return [
             Candidate(self._state(member, now_s), hits.get(name, 0))
             for name, member in self._members.items()
-            if name not in exclude and serves(member.spec, request.model) and self._open(member, now_s)
+            if name not in exclude and serves(member.spec, request.model) and member.breaker.admits(now_s)
         ]
 
     def dispatched(self, request: Request, replica: str, hit_tokens: int, now_s: float) -> None:
@@ -191,8 +180,7 @@ class Fleet:
         if request.id in self._flights:
             raise ValueError(f"request {request.id!r} is in flight already")
         member = self._members[replica]
-        if member.until_s is not None:
-            member.trial = request.id
+        member.breaker.dispatched(request.id)
         flight = _Flight(member, request, hit_tokens, self.index.sent(request, replica))
         self._flights[request.id] = flight
         member.prefill_requests += 1
@@ -211,11 +199,8 @@ class Fleet:
         member.decode_tokens += flight.request.input_tokens + 1
         if self._mirrored(flight):
             self.index.computed(member.spec.name, flight.sent)
-        if member.trial == request_id:
-            member.until_s, member.trial = None, ""
-            member.failures = self.rules.failures - 1
-            if not member.leaving:
-                self._say(now_s, "up", member.spec.name, f"{member.spec.name} answers again")
+        if member.breaker.first_token(request_id):
+            self._closed(member, now_s, "answers again")
 
     def progress(self, request_id: str, output_tokens: int) -> None:
         """So many tokens of its answer have come in all. Fewer than before are ignored; before the first token too."""
@@ -259,44 +244,39 @@ class Fleet:
                 )
             else:
                 self.index.unsent(flight.request, member.spec.name, flight.sent)
-        on_trial = member.trial == request_id
-        if on_trial:
-            member.trial = ""
+        on_trial = member.breaker.ended(request_id)
         if end is End.FAILED:
             self._failed(member, now_s, on_trial, why)
-        elif end is End.DONE and (member.until_s is None or on_trial):
-            if on_trial:
-                self._close(member, now_s, "answers again")
-            member.failures = member.openings = 0
+        elif end is End.DONE and member.breaker.succeeded(on_trial=on_trial):
+            self._closed(member, now_s, "answers again")
 
     def abandoned(self, request_id: str, now_s: float) -> None:
         """A request was never sent to its replica: as if it had not been dispatched. Raises KeyError: unknown."""
         flight = self._land(request_id)
         if self._mirrored(flight):
             self.index.unsent(flight.request, flight.member.spec.name, flight.sent)
-        if flight.member.trial == request_id:
-            flight.member.trial = ""
+        flight.member.breaker.ended(request_id)
 
     # Up and down
 
     def down(self, name: str, now_s: float, why: str = "said to be down") -> None:
         """A replica takes no requests until `up`: for those who know better than its answers. KeyError: unknown."""
         member = self._members[name]
-        if member.until_s != float("inf"):
-            self._open_breaker(member, now_s, float("inf"), why)
+        if member.breaker.until_s != float("inf"):
+            member.breaker.hold(float("inf"))
+            self._opened(member, now_s, why)
 
     def blamed(self, name: str, now_s: float, why: str) -> None:
         """A failure that turned out to be the replica's after its request had ended. Of one that has left: ignored."""
         member = self._members.get(name)
         if member is not None:
-            self._failed(member, now_s, member.until_s is not None and now_s >= member.until_s, why)
+            self._failed(member, now_s, member.breaker.due(now_s), why)
 
     def up(self, name: str, now_s: float) -> None:
         """A replica takes requests again, and its failures are forgotten. Raises KeyError where it is unknown."""
         member = self._members[name]
-        if member.until_s is not None:
-            self._close(member, now_s, "is up again")
-        member.failures = member.openings = 0
+        if member.breaker.reset():
+            self._closed(member, now_s, "is up again")
 
     # What there is to see
 
@@ -327,19 +307,15 @@ class Fleet:
         member = self._find(name)
         if member.leaving:
             return Condition.LEAVING
-        if member.until_s is None:
+        if member.breaker.until_s is None:
             return Condition.UP
-        return Condition.DOWN if now_s < member.until_s else Condition.TRIAL
+        return Condition.TRIAL if member.breaker.due(now_s) else Condition.DOWN
 
     def retry_s(self, model: str, now_s: float) -> float | None:
         """Seconds until a replica that serves the model may take a request: 0 when one may now or is on trial; None
         when none serves it, infinite when those that do are down until further notice."""
-        waits_s = [
-            0.0 if member.until_s is None else max(0.0, member.until_s - now_s)
-            for member in self._members.values()
-            if serves(member.spec, model)
-        ]
-        return min(waits_s, default=None)
+        until_s = [member.breaker.until_s for member in self._members.values() if serves(member.spec, model)]
+        return min((0.0 if each is None else max(0.0, each - now_s) for each in until_s), default=None)
 
     def records(self) -> list[ServingRecord]:
         """What has happened since the last call."""
@@ -383,9 +359,6 @@ class Fleet:
         member.silent = True
         self._say(now_s, "silent", member.spec.name, f"{member.spec.name}'s own figures are left out: {why}")
 
-    def _open(self, member: _Member, now_s: float) -> bool:
-        return member.until_s is None or (now_s >= member.until_s and not member.trial)
-
     def _land(self, request_id: str) -> _Flight:
         flight = self._flights.pop(request_id)
         member = flight.member
@@ -400,22 +373,18 @@ class Fleet:
         return flight
 
     def _failed(self, member: _Member, now_s: float, on_trial: bool, why: str) -> None:
-        if member.leaving or (member.until_s is not None and not on_trial):
+        if member.leaving:
             return
-        member.failures += 1
-        if on_trial or member.failures >= self.rules.failures:
-            wait_s = min(self.rules.backoff_s * 2.0**member.openings, self.rules.most_backoff_s)
-            member.openings += 1
-            what = f"{member.failures} failures in sequence" + (f", the last: {why}" if why else "")
-            self._open_breaker(member, now_s, now_s + wait_s, f"{what}; next trial in {wait_s:g} s")
+        wait_s = member.breaker.failed(now_s, on_trial=on_trial)
+        if wait_s is not None:
+            what = f"{member.breaker.failures} failures in sequence" + (f", the last: {why}" if why else "")
+            self._opened(member, now_s, f"{what}; next trial in {wait_s:g} s")
 
-    def _open_breaker(self, member: _Member, now_s: float, until_s: float, why: str) -> None:
-        member.until_s, member.trial = until_s, ""
+    def _opened(self, member: _Member, now_s: float, why: str) -> None:
         self.index.forget(member.spec.name)
         self._say(now_s, "down", member.spec.name, f"{member.spec.name} takes no requests: {why}")
 
-    def _close(self, member: _Member, now_s: float, what: str) -> None:
-        member.until_s, member.trial = None, ""
+    def _closed(self, member: _Member, now_s: float, what: str) -> None:
         if not member.leaving:
             self._say(now_s, "up", member.spec.name, f"{member.spec.name} {what}")
 

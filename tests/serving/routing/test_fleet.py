@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.serving.breaker import BreakerRules
 from headway.serving.fleet import Condition, Fleet, FleetRules
 from headway.serving.prefix import chain
 from headway.serving.replica import EngineReport, ReplicaSpec
 from headway.serving.request import End, Request
 
-RULES = FleetRules(stale_s=2.0, failures=3, backoff_s=1.0, most_backoff_s=5.0)
+RULES = FleetRules(stale_s=2.0, breaker=BreakerRules(failures=3, backoff_s=1.0, most_backoff_s=5.0))
 
 
 def fleet(*names: str) -> Fleet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.errors import UsageError
+from headway.serving.breaker import BreakerRules
 from headway.serving.engine.hardware import profile
 from headway.serving.fleet import FleetRules
 from headway.serving.policies import build
@@ -104,7 +105,7 @@ def test_a_killed_replica_fails_what_has_a_first_byte_and_the_rest_goes_elsewher
 
 def test_what_is_sent_to_a_dead_replica_goes_elsewhere_and_soon_nothing_is() -> None:
     several = load([arrival(float(at), first_block=10_000 * (at + 1)) for at in range(20)])
-    rules = FleetRules(failures=3, backoff_s=100.0)
+    rules = FleetRules(breaker=BreakerRules(failures=3, backoff_s=100.0))
     result = simulate(fleet(2), several, Always("r0"), fleet_rules=rules, events=[Kill("r0", 0.5)])
     assert [row.attempts for row in result.rows] == [1, 2, 2, 2, *[1] * 16]
     assert all(row.done for row in result.rows)
@@ -114,7 +115,8 @@ def test_what_is_sent_to_a_dead_replica_goes_elsewhere_and_soon_nothing_is() -> 
 def test_where_all_are_dead_the_client_is_told() -> None:
     several = load([arrival(float(at)) for at in range(8)])
     events = [Kill("r0", 0.5), Kill("r1", 0.5)]
-    rows = simulate(fleet(2), several, Always(), fleet_rules=FleetRules(backoff_s=100.0), events=events).rows
+    rules = FleetRules(breaker=BreakerRules(backoff_s=100.0))
+    rows = simulate(fleet(2), several, Always(), fleet_rules=rules, events=events).rows
     assert {row.status for row in rows} == {200, 502, 503}
     assert [row.status for row in rows][-1] == 503
     told = summary(rows)
