@@ -13,14 +13,14 @@ One thread calls it, with a clock in seconds since the epoch that only goes forw
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Literal
 
-from headway.decide.journal import Journal, Record, RequestRecord, RouteOption
+from headway.decide.journal import Journal, Record, RequestRecord
 from headway.errors import HeadwayError
 from headway.serving.fleet import Fleet
-from headway.serving.policy import Candidate, Choice, Policy
+from headway.serving.flight import Attempt, Flight
+from headway.serving.policy import Choice, Policy
 from headway.serving.replica import EngineReport, ReplicaSpec
 from headway.serving.request import End, Outcome, Request
 
@@ -41,25 +41,6 @@ class NoReplicaError(HeadwayError):
     def __init__(self, what: str, *, model: str, retry_s: float | None) -> None:
         self.what, self.model, self.retry_s = what, model, retry_s
         super().__init__(what)
-
-
-@dataclass(slots=True)
-class _Attempt:
-    choice: Choice
-    candidates: Sequence[Candidate]
-    hit_tokens: int
-    sent_s: float
-    first_token_s: float | None = None
-    output_tokens: int = 0
-
-
-@dataclass(slots=True)
-class _Flight:
-    request: Request
-    arrived_s: float
-    attempts: int
-    attempt: _Attempt
-    live: bool = True
 
 
 class Router:
@@ -84,7 +65,7 @@ class Router:
         self.journal_errors = 0
         self._journal = journal
         self._record_blocks = record_blocks
-        self._flights: dict[str, _Flight] = {}
+        self._flights: dict[str, Flight] = {}
 
     @property
     def in_flight(self) -> int:
@@ -169,10 +150,10 @@ class Router:
         if not hits:
             raise HeadwayError(f"policy {self.policy.name} chose {choice.replica!r}, which is no candidate")
         self.fleet.dispatched(request, choice.replica, hits[0], now_s)
-        attempt = _Attempt(choice, candidates, hits[0], now_s)
+        attempt = Attempt(choice, candidates, hits[0], now_s)
         if flight is None:
             arrived_s = now_s if arrived_s is None else arrived_s
-            self._flights[request.id] = _Flight(request, arrived_s, 1, attempt)
+            self._flights[request.id] = Flight(request, arrived_s, 1, attempt)
         else:
             flight.attempts, flight.attempt, flight.live = flight.attempts + 1, attempt, True
         self._drain()
@@ -224,11 +205,7 @@ class Router:
             flight.attempt.output_tokens = output_tokens
         said = end if counts or end is not End.FAILED else End.CANCELLED
         outcome = self._end(flight, now_s, said, cached_tokens, why) if flight.live else None
-        if self._journal is not None:
-            record = self._record(
-                flight, now_s, end=end.value, status=status, input_tokens=input_tokens, cached_tokens=cached_tokens
-            )
-            self._write(record)
+        self._tell(flight, now_s, end.value, status, input_tokens=input_tokens, cached_tokens=cached_tokens)
         self._drain()
         return outcome
 
@@ -245,9 +222,9 @@ class Router:
         flight = self._flights.pop(request_id)
         if flight.live:
             self.fleet.abandoned(request_id, now_s)
-            self.policy.observe(_outcome(flight, now_s, End.CANCELLED, None), now_s)
+            self.policy.observe(flight.outcome(now_s, End.CANCELLED, None), now_s)
         end: Literal["cancelled", "refused"] = "refused" if refused else "cancelled"
-        self._write(self._record(flight, now_s, end=end, status=status, reason=refused or None))
+        self._tell(flight, now_s, end, status, reason=refused or None)
         self._drain()
 
     def refused(
@@ -265,7 +242,7 @@ class Router:
         if flight is not None:
             if flight.live:
                 self._end(flight, now_s, End.FAILED, None, reason)
-            self._write(self._record(flight, now_s, end="refused", status=status, reason=reason))
+            self._tell(flight, now_s, "refused", status, reason=reason)
         else:
             arrived_s = now_s if arrived_s is None else arrived_s
             self._write(
@@ -293,12 +270,12 @@ class Router:
 
     # Inside
 
-    def _give_up(self, flight: _Flight, now_s: float, end: End, why: str) -> None:
+    def _give_up(self, flight: Flight, now_s: float, end: End, why: str) -> None:
         if flight.live:
             self._end(flight, now_s, end, None, why)
             flight.live = False
 
-    def _end(self, flight: _Flight, now_s: float, end: End, cached_tokens: int | None, why: str) -> Outcome:
+    def _end(self, flight: Flight, now_s: float, end: End, cached_tokens: int | None, why: str) -> Outcome:
         self.fleet.finished(
             flight.request.id,
             now_s,
@@ -307,7 +284,7 @@ class Router:
             cached_tokens=cached_tokens,
             why=why,
         )
-        outcome = _outcome(flight, now_s, end, cached_tokens)
+        outcome = flight.outcome(now_s, end, cached_tokens)
         self.policy.observe(outcome, now_s)
         return outcome
 
@@ -321,46 +298,30 @@ class Router:
             what = f"no replica for the model {request.model!r} can answer now"
         return NoReplicaError(what, model=request.model, retry_s=retry_s)
 
-    def _record(
+    def _tell(
         self,
-        flight: _Flight,
+        flight: Flight,
         now_s: float,
-        *,
         end: Literal["done", "cancelled", "failed", "refused"],
         status: int,
+        *,
         input_tokens: int | None = None,
         cached_tokens: int | None = None,
         reason: str | None = None,
-    ) -> RequestRecord:
-        request, attempt, choice = flight.request, flight.attempt, flight.attempt.choice
-        first_s = attempt.first_token_s
-        return RequestRecord(
-            t_s=now_s,
-            group=request.model,
-            request=request.id,
-            arrived_s=flight.arrived_s,
-            sent_s=attempt.sent_s - flight.arrived_s,
-            replica=choice.replica,
-            policy=self.policy.name,
-            by=choice.by,
-            reason=choice.reason if reason is None else reason,
-            input_tokens=request.input_tokens if input_tokens is None else input_tokens,
-            hit_tokens=attempt.hit_tokens,
-            cached_tokens=cached_tokens,
-            output_tokens=attempt.output_tokens,
-            predicted_ttft_s=choice.predicted_ttft_s,
-            ttft_s=None if first_s is None else first_s - flight.arrived_s,
-            e2e_s=now_s - flight.arrived_s,
-            slo_ttft_s=request.slo_ttft_s,
-            slo_tpot_s=request.slo_tpot_s,
-            status=status,
-            end=end,
-            attempts=flight.attempts,
-            session=request.session,
-            workflow=request.workflow,
-            prefix_blocks=list(request.blocks) if self._record_blocks else [],
-            block_tokens=request.block_tokens if self._record_blocks else None,
-            options=_options(attempt.candidates, choice.scores),
+    ) -> None:
+        if self._journal is None:
+            return
+        self._write(
+            flight.record(
+                now_s,
+                policy=self.policy.name,
+                end=end,
+                status=status,
+                blocks=self._record_blocks,
+                input_tokens=input_tokens,
+                cached_tokens=cached_tokens,
+                reason=reason,
+            )
         )
 
     def _drain(self) -> None:
@@ -375,35 +336,3 @@ class Router:
             self._journal.write(record)
         except Exception:  # a journal that breaks its promise must not cost a request; it is counted instead
             self.journal_errors += 1
-
-
-def _outcome(flight: _Flight, now_s: float, end: End, cached_tokens: int | None) -> Outcome:
-    attempt = flight.attempt
-    return Outcome(
-        request=flight.request,
-        replica=attempt.choice.replica,
-        sent_s=attempt.sent_s,
-        ttft_s=None if attempt.first_token_s is None else attempt.first_token_s - attempt.sent_s,
-        e2e_s=now_s - attempt.sent_s,
-        output_tokens=attempt.output_tokens,
-        cached_tokens=cached_tokens,
-        end=end,
-    )
-
-
-def _options(candidates: Sequence[Candidate], scores: Mapping[str, float]) -> list[RouteOption]:
-    options = []
-    for candidate in candidates:
-        report = candidate.state.report
-        options.append(
-            RouteOption(
-                replica=candidate.name,
-                hit_tokens=candidate.hit_tokens,
-                requests=candidate.state.requests,
-                running=None if report is None else report.running,
-                waiting=None if report is None else report.waiting,
-                kv_usage=None if report is None else report.kv_usage,
-                score=scores.get(candidate.name),
-            )
-        )
-    return options
