@@ -24,11 +24,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from headway.collectives.parents import (
+    binary_row,
+    holder,
+    joined,
+    path_row,
+    path_rows,
+    permutation,
+    places_near,
+    rotated,
+    star_row,
+)
 from headway.collectives.plan import Plan, PlanError, plan_of
 
-Parents = npt.NDArray[np.int32]
 MAX_ROTATIONS = 64
 """Above this many core ranks, `chains` takes this many evenly spaced rotations: the load differs from all of them
 by less than 1/64, and the number of trees stays small."""
@@ -41,9 +50,9 @@ def ring(order: Sequence[int], *, midway: bool = False) -> Plan:
     Steps: 2(n-1); midway: n. Bytes: 2(n-1)/n S, the least possible when all links are equal.
     Loses: when one rank is slow (it pays 2(n-1)/n S where S would do), and on small vectors (steps).
     """
-    ranks = _permutation(order)
+    ranks = permutation(order)
     n = len(ranks)
-    rows = _paths(_rotations(ranks, n), n // 2 if midway else n - 1, n)
+    rows = path_rows(rotated(ranks, n), n // 2 if midway else n - 1, n)
     return plan_of("ring, rooted midway" if midway else "ring", rows, np.full(n, 1 / n), order=ranks)
 
 
@@ -55,9 +64,9 @@ def chain(order: Sequence[int], *, midway: bool = False) -> Plan:
     Steps: 2(n-1); midway: n. Bytes: 2S inside, S at the ends.
     Loses: all inner ranks carry 2S, a bit more than a ring, and the pipeline fills over the whole length.
     """
-    ranks = _permutation(order)
+    ranks = permutation(order)
     n = len(ranks)
-    return plan_of("chain", _path(ranks, n // 2 if midway else n - 1, n)[None, :], [1.0])
+    return plan_of("chain", path_row(ranks, n // 2 if midway else n - 1, n)[None, :], [1.0])
 
 
 def chains(
@@ -85,20 +94,20 @@ def chains(
     """
     core, leaves = np.asarray(order, dtype=np.int32), list(last)
     n, m = len(core) + len(leaves), len(core)
-    _permutation([*core.tolist(), *leaves])
+    permutation([*core.tolist(), *leaves])
     if m == 0:
         raise PlanError("chains need at least one rank that is not last")
     count = min(m, MAX_ROTATIONS) if rotations is None else rotations
     root_at = m // 2 if midway else m - 1
-    places = _near(root_at, m)
+    places = places_near(root_at, m)
     bad = {frozenset(pair) for pair in avoid}
-    spines = _rotations(core, count)
-    rows = _paths(spines, root_at, n)
+    spines = rotated(core, count)
+    rows = path_rows(spines, root_at, n)
     for index, leaf in enumerate(leaves):
         place = places[index % m]
         rows[:, leaf] = spines[:, place]
         if any(leaf in pair for pair in bad):
-            rows[:, leaf] = [_holder(spine, place, leaf, bad) for spine in spines.tolist()]
+            rows[:, leaf] = [holder(spine, place, leaf, bad) for spine in spines.tolist()]
     name = f"chains over {m}" + (f", {names(leaves)} last" if leaves else "")
     return plan_of(name, rows, np.full(count, 1 / count))
 
@@ -110,7 +119,7 @@ def star(size: int, root: int) -> Plan:
     Steps: 2. Bytes: (n-1)S at the root, S elsewhere.
     Loses: on anything but small vectors: the root's links carry everything, and its incast is the worst there is.
     """
-    return plan_of(f"star at rank {root}", _star_row(size, root)[None, :], [1.0])
+    return plan_of(f"star at rank {root}", star_row(size, root)[None, :], [1.0])
 
 
 def direct(shares: Sequence[float]) -> Plan:
@@ -149,13 +158,13 @@ def double_tree(order: Sequence[int], *, last: Sequence[int] = (), share: float 
     """
     core = np.asarray(order, dtype=np.int32)
     n, m = len(core) + len(last), len(core)
-    _permutation([*core.tolist(), *last])
+    permutation([*core.tolist(), *last])
     if m == 0:
         raise PlanError("a double tree needs at least one rank that is not last")
     mirrored = core[::-1] if m % 2 == 0 else np.roll(core, 1)
     rows = []
     for places in (core, mirrored):
-        row = _binary_row(places, n)
+        row = binary_row(places, n)
         for index, leaf in enumerate(last):
             row[leaf] = places[(2 * index) % m]
         rows.append(row)
@@ -174,7 +183,7 @@ def binary_tree(order: Sequence[int]) -> Plan:
     Objective: few steps without a star's incast. Steps: log2 n each way. Bytes: up to 2S (3S in an all-reduce).
     Loses: to the chain on large vectors.
     """
-    ranks = _permutation(order)
+    ranks = permutation(order)
     places = np.arange(1, len(ranks))
     row = np.full(len(ranks), -1, dtype=np.int32)
     row[ranks[places]] = ranks[(places - 1) // 2]
@@ -190,7 +199,7 @@ def recursive_doubling(order: Sequence[int]) -> Plan:
     up to twice that at the ranks which serve an extra one.
     Loses: when the ranks far apart share a thin uplink (the large steps all cross it); for n just above a power of 2.
     """
-    ranks = _permutation(order)
+    ranks = permutation(order)
     n = len(ranks)
     p0 = 1 << (n.bit_length() - 1)
     places = np.arange(p0)
@@ -238,7 +247,7 @@ def two_level(
         [r for r in group if r not in core] for group, core in zip([g for g in groups if len(g)], cores, strict=True)
     ]
     n = sum(len(core) + len(leaves) for core, leaves in zip(cores, hung, strict=True))
-    _permutation([r for core, leaves in zip(cores, hung, strict=True) for r in (*core, *leaves)])
+    permutation([r for core, leaves in zip(cores, hung, strict=True) for r in (*core, *leaves)])
     count = leaders if leaders is not None else min(MAX_ROTATIONS, max(len(core) for core in cores))
     turns = len(cores) if turn_groups and len(cores) > 2 else 1
     bad = {frozenset(pair) for pair in avoid}
@@ -247,11 +256,11 @@ def two_level(
         at = t % turns
         spine: list[int] = []
         for core in cores[at:] + cores[:at]:
-            spine += _joined(core, t // turns, spine[-1] if spine else None, bad)
-        row = _path(np.asarray(spine, dtype=np.int32), len(spine) // 2 if midway else len(spine) - 1, n)
+            spine += joined(core, t // turns, spine[-1] if spine else None, bad)
+        row = path_row(np.asarray(spine, dtype=np.int32), len(spine) // 2 if midway else len(spine) - 1, n)
         for core, leaves in zip(cores, hung, strict=True):
             for index, leaf in enumerate(leaves):
-                row[leaf] = _holder(core, (index + t) % len(core), leaf, bad)
+                row[leaf] = holder(core, (index + t) % len(core), leaf, bad)
         rows.append(row)
     name = f"two-level over {len(cores)} groups" + (f", {names(sorted(slow))} last" if slow else "")
     return plan_of(name, np.stack(rows), np.full(len(rows), 1 / len(rows)))
@@ -280,7 +289,7 @@ def rooted_chains(
     leaves = list(last)
     core = [r for r in order if r not in set(leaves)]
     n = len(core) + len(leaves)
-    _permutation([*core, *leaves])
+    permutation([*core, *leaves])
     if not core:
         raise PlanError("chains need at least one rank that is not last")
     group_of = {r: g for g, group in enumerate(groups or ()) for r in group}
@@ -305,7 +314,7 @@ def rooted_chains(
             if leaf != root:
                 holders = [r for r in spine if r != root and group_of.get(r) == group_of.get(leaf)]
                 holders = holders or [r for r in spine if r != root] or [root]
-                row[leaf] = _holder(holders, (index + root) % len(holders), leaf, bad)
+                row[leaf] = holder(holders, (index + root) % len(holders), leaf, bad)
         rows.append(row)
     name = "chains from each rank" + (f", {names(leaves)} last" if leaves else "")
     return plan_of(name, np.stack(rows), np.full(n, 1 / n))
@@ -320,7 +329,7 @@ def root_chains(root: int, order: Sequence[int], *, last: Sequence[int] = ()) ->
     """
     core, leaves = [r for r in order if r != root], [r for r in last if r != root]
     n = 1 + len(core) + len(leaves)
-    _permutation([root, *core, *leaves])
+    permutation([root, *core, *leaves])
     count = max(1, min(len(core), MAX_ROTATIONS))
     rows = []
     for k in range(count):
@@ -333,79 +342,6 @@ def root_chains(root: int, order: Sequence[int], *, last: Sequence[int] = ()) ->
         rows.append(row)
     name = f"chains from rank {root}" + (f", {names(leaves)} last" if leaves else "")
     return plan_of(name, np.stack(rows), np.full(count, 1 / count))
-
-
-def _permutation(order: Sequence[int] | npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    ranks = np.asarray(order, dtype=np.int32)
-    if len(ranks) == 0 or not np.array_equal(np.sort(ranks), np.arange(len(ranks))):
-        raise PlanError(f"an order must name each of the ranks 0 to {len(ranks) - 1} once")
-    return ranks
-
-
-def _rotations(ranks: npt.NDArray[np.int32], count: int) -> Parents:
-    """`count` evenly spaced rotations, shape (count, len(ranks))."""
-    m = len(ranks)
-    shifts = np.arange(count) * m // count
-    turned: Parents = ranks[(np.arange(m)[None, :] + shifts[:, None]) % m]
-    return turned
-
-
-def _paths(spines: Parents, root_at: int, size: int) -> Parents:
-    """Each row of `spines` as a path rooted at its place `root_at`; ranks that are not on it stay without a parent."""
-    rows = np.full((len(spines), size), -1, dtype=np.int32)
-    tree = np.arange(len(spines))[:, None]
-    rows[tree, spines[:, :root_at]] = spines[:, 1 : root_at + 1]
-    rows[tree, spines[:, root_at + 1 :]] = spines[:, root_at:-1]
-    return rows
-
-
-def _path(spine: npt.NDArray[np.int32], root_at: int, size: int) -> Parents:
-    row: Parents = _paths(spine[None, :], root_at, size)[0]
-    return row
-
-
-def _star_row(size: int, root: int) -> Parents:
-    if not 0 <= root < size:
-        raise PlanError(f"root {root} is not one of {size} ranks")
-    row = np.full(size, root, dtype=np.int32)
-    row[root] = -1
-    return row
-
-
-def _binary_row(places: npt.NDArray[np.int32], size: int) -> Parents:
-    # In-order numbering from 1: place i has level ctz(i), odd places are leaves.
-    m = len(places)
-    row = np.full(size, -1, dtype=np.int32)
-    for i in range(1, m + 1):
-        low = i & -i
-        up = (i ^ low) | (low << 1)
-        if up > m:
-            up = i ^ low
-        if up:
-            row[places[i - 1]] = places[up - 1]
-    return row
-
-
-def _near(root_at: int, spine: int) -> list[int]:
-    """Places on the spine by distance from its root: a leaf there gets its result early, at the same load."""
-    return sorted(range(spine), key=lambda place: abs(place - root_at))
-
-
-def _holder(spine: Sequence[int], position: int, leaf: int, bad: Collection[frozenset[int]]) -> int:
-    for step in range(len(spine) if bad else 1):
-        candidate = spine[(position + step) % len(spine)]
-        if frozenset((candidate, leaf)) not in bad:
-            return candidate
-    return spine[position]
-
-
-def _joined(core: list[int], turn: int, before: int | None, bad: Collection[frozenset[int]]) -> list[int]:
-    m = len(core)
-    for step in range(m):
-        at = (turn + step) % m
-        if before is None or frozenset((before, core[at])) not in bad:
-            return core[at:] + core[:at]
-    return core[turn % m :] + core[: turn % m]
 
 
 def names(ranks: Sequence[int]) -> str:
