@@ -21,7 +21,6 @@ What keeps it calm:
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -36,21 +35,21 @@ from headway.collectives.tuner_measures import (
     hypotheses,
     lead_operations,
     link_key,
+    main_collective,
     times_by_key,
     typical_size,
     typical_time,
+    worth_tuning,
 )
+from headway.collectives.tuner_memory import TunerMemory
 from headway.collectives.tuner_settings import TunerSettings
 from headway.collectives.verdict import EpochMeasures, OperationTime, Option, Planner, Verdict, link_name
 from headway.decide.patience import Patience
 from headway.decide.tabu import BackOff, Tabu
 from headway.decide.trial import Outcome, Trial, TrialRules
 from headway.observe.detector import Detector
-from headway.observe.findings import Finding, Pattern
+from headway.observe.findings import Finding
 from headway.observe.thresholds import Thresholds
-
-TUNED = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
-"""What gets tuned. Broadcast and reduce have one root that the caller chose; they are rare in training."""
 
 
 @dataclass
@@ -101,8 +100,7 @@ class Tuner:
         self._running: _Running | None = None
         self._nothing_better: Hashable = None
         self._ask_again_s = float("-inf")
-        self._recent: dict[Collective, deque[OperationTime]] = {collective: deque(maxlen=6) for collective in TUNED}
-        self._seen: deque[frozenset[Hashable]] = deque(maxlen=s.memory_epochs)
+        self._memory = TunerMemory(epochs=s.memory_epochs, recur_share=s.recur_share)
         self._reroutes = Reroutes(cluster, s.reroutes)
         self._restore_from_s = float("inf")
         self._restored_s = float("-inf")
@@ -120,22 +118,21 @@ class Tuner:
 
     def decide(self, measures: EpochMeasures) -> Verdict:
         """Take in one epoch, and say what holds from now on."""
-        large = [op for op in measures.operations if op.size_bytes >= LARGE_BYTES and op.collective in TUNED]
+        large = worth_tuning(measures.operations)
         total_s = sum(op.duration_s for op in measures.operations)
         large_s = sum(op.duration_s for op in large)
         if not large or large_s < self._settings.large_share * total_s:
             return self._hold(large, None, (), "small operations only: their flows say nothing about capacity")
         idle = not self._tuned and (self._running is None or self._running.back)
         findings = tuple(self._detector.update(measures.now_s, measures.summaries, idle_plan=idle))
-        acting = self._note(findings, large)
+        acting = self._memory.acting(findings, on_trial=self._running is not None)
         if not findings:
             self._reroutes.forget()
         self._tabu.prune(measures.now_s)
         if self._running is not None:
             return self._go_on(self._running, measures.now_s, large, findings)
-        subject = self._subject(large)
-        for op in large:
-            self._recent[op.collective].append(op)
+        subject = main_collective(large)
+        self._memory.add(large)
         slow_paths = [each for each in findings if each.kind is LinkKind.PATH and each.current]
         reroutes = self._reroutes.take([(each.host, each.peer) for each in slow_paths if each.peer is not None])
         if reroutes:
@@ -151,27 +148,6 @@ class Tuner:
         held = self._hold(large, subject, findings, self._calm_reason(measures.now_s, findings, acting))
         return replace(held, reroutes=self._reroutes.take(doubtful_pairs(findings)))
 
-    def _note(self, findings: Sequence[Finding], large: Sequence[OperationTime]) -> list[Finding]:
-        """The findings that call for action. What was measured before the first of a kind no longer compares."""
-        links = frozenset(link_key(finding) for finding in findings)
-        if links - (self._seen[-1] if self._seen else frozenset()) and self._running is None:
-            for recent in self._recent.values():
-                recent.clear()
-        self._seen.append(links)
-        needed = self._settings.recur_share * self._settings.memory_epochs
-        return [
-            finding
-            for finding in findings
-            if finding.pattern is Pattern.STEADY or sum(link_key(finding) in seen for seen in self._seen) >= needed
-        ]
-
-    def _subject(self, large: Sequence[OperationTime]) -> Collective:
-        """The collective that takes the most time."""
-        spent_s: dict[Collective, float] = defaultdict(float)
-        for op in large:
-            spent_s[op.collective] += op.duration_s
-        return max(TUNED, key=lambda collective: spent_s[collective])
-
     def _try_better(
         self,
         subject: Collective,
@@ -180,7 +156,7 @@ class Tuner:
         findings: tuple[Finding, ...],
         acting: Sequence[Finding],
     ) -> Verdict | None:
-        recent = self._recent[subject]
+        recent = self._memory.recent(subject)
         causes = frozenset(link_key(finding) for finding in acting if finding.peer is None)
         if not self._patience.allows(causes, now_s) or len(recent) < self._try_rules.least:
             return None
@@ -265,7 +241,7 @@ class Tuner:
                 reference_s=running.reference_s,
             )
         self._running = None
-        self._recent[subject].clear()
+        self._memory.forget(subject)
         said = "not comparable" if ratio is None else f"measured at {ratio:.2f} of {incumbent.name}"
         limit_s = self._planner.limit_s(subject, size_bytes, findings)
         base = self._verdict(
@@ -282,7 +258,7 @@ class Tuner:
         )
         if outcome is Outcome.REJECTED:
             return self._reject(running, now_s, base, incumbent, said)
-        self._recent[subject].extend(own)
+        self._memory.add(own)
         if running.back:
             self._tuned.pop(subject, None)
             self._restored_s = now_s
@@ -321,7 +297,7 @@ class Tuner:
             if not present:
                 return self._hold(large, subject, findings, "the tuned collective did not run")
             subject = present[0]
-        recent = self._recent[subject]
+        recent = self._memory.recent(subject)
         tuned = self._tuned[subject]
         doubt_s = (self._settings.doubt_factor - 1) * self._settings.restore_s if findings else 0.0
         if now_s < self._restore_from_s + doubt_s or len(recent) < self._back_rules.least:

@@ -9,8 +9,26 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from headway.cluster.model import LinkKind
+from headway.collectives.agreement import LARGE_BYTES
+from headway.collectives.plan import Collective
 from headway.collectives.verdict import OperationTime
 from headway.observe.findings import Finding
+
+TUNED = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
+"""What gets tuned. Broadcast and reduce have one root that the caller chose; they are rare in training."""
+
+
+def worth_tuning(operations: Sequence[OperationTime]) -> list[OperationTime]:
+    """The large operations of the collectives that get tuned."""
+    return [op for op in operations if op.size_bytes >= LARGE_BYTES and op.collective in TUNED]
+
+
+def main_collective(operations: Sequence[OperationTime]) -> Collective:
+    """The collective that takes the most time in all."""
+    spent_s: dict[Collective, float] = defaultdict(float)
+    for op in operations:
+        spent_s[op.collective] += op.duration_s
+    return max(TUNED, key=lambda collective: spent_s[collective])
 
 
 def link_key(finding: Finding) -> Hashable:
