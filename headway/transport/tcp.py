@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from headway.transport import sockets, wire
 from headway.transport.api import Sink
 from headway.transport.channels import Channels
 from headway.transport.control import ControlReceiver
-from headway.transport.inflow import Inflow, Receiver
+from headway.transport.inflow import Inflow
+from headway.transport.inflows import Inflows
 from headway.transport.lanes import Steering
 from headway.transport.listener import Listener
 from headway.transport.loop import ProgressLoop
@@ -76,8 +76,6 @@ class TcpTransport:
         self._closed = False
         self._closing = False
         self._close_deadline_s = 0.0
-        self._inflows: dict[tuple[int, Purpose], Inflow] = {}
-        self._beside: set[Inflow] = set()  # bulk connections beside the latest: parallel ones, and those that retire
 
         listening = sockets.listen_on(self._address, self._options)
         try:
@@ -94,7 +92,7 @@ class TcpTransport:
         except BaseException:
             listening.close()
             raise
-        self._peers = Peers(self._loop, self._settled, self._left)
+        self._peers = Peers(self._loop, lambda rank: self._inflows.settled(rank), self._left)
         self._channels = Channels(
             self._loop, self._options.max_message_bytes, lambda channel: self._outflows.disown(channel)
         )
@@ -108,11 +106,18 @@ class TcpTransport:
             max_early_bytes=self._options.max_early_bytes,
             early_grace_s=self._options.early_grace_s,
         )
-        self._receivers: dict[Purpose, Receiver] = {
-            Purpose.STREAM: self._channels,
-            Purpose.CONTROL: self._control,
-            Purpose.MATCHED: self._matcher,
-        }
+        self._inflows = Inflows(
+            self._loop,
+            rank=rank,
+            receivers={
+                Purpose.STREAM: self._channels,
+                Purpose.CONTROL: self._control,
+                Purpose.MATCHED: self._matcher,
+            },
+            bulk=self._channels.inflows,
+            refuses=lambda src: self._closing or self._peers.why_gone(src) is not None,
+            on_end=self._inflow_ended,
+        )
         self._listener = Listener(
             listening,
             rank=rank,
@@ -122,7 +127,7 @@ class TcpTransport:
             loop=self._loop,
             max_pending=self._options.max_pending_hellos,
             hello_timeout_s=self._options.hello_timeout_s,
-            adopt=self._adopt,
+            adopt=self._inflows.adopt,
         )
         self._outflows = Outflows(
             self._loop,
@@ -284,33 +289,7 @@ class TcpTransport:
         except TransportError as error:
             _LOG.info("rank %d drops a control message to rank %d: %s", self._rank, dst, error)
 
-    def _adopt(self, sock: socket.socket, hello: wire.Hello) -> None:
-        """An authenticated connection came in."""
-        key = (hello.src, hello.purpose)
-        before = self._inflows.get(key)
-        twice = before is not None and hello.purpose is not Purpose.STREAM
-        if self._closing or twice or self._peers.why_gone(hello.src) is not None:
-            _LOG.warning(
-                "rank %d refused a connection from rank %d: it has one already, or is gone", self._rank, key[0]
-            )
-            self._loop.remove(sock.fileno(), sock.close)
-            return
-        inflow = Inflow(
-            sock, hello.src, self._receivers[hello.purpose], self._loop, self._inflow_ended, self._inflow_retired
-        )
-        if before is not None and not before.closed:
-            self._beside.add(before)
-        self._inflows[key] = inflow
-        if hello.purpose is Purpose.STREAM:
-            self._channels.inflows.add(inflow)
-
-    def _inflow_retired(self, inflow: Inflow) -> None:
-        self._channels.inflows.discard(inflow)
-        self._beside.discard(inflow)
-
     def _inflow_ended(self, inflow: Inflow, error: TransportError | None) -> None:
-        self._channels.inflows.discard(inflow)
-        self._beside.discard(inflow)
         if self._closing:
             return
         if error is not None:
@@ -332,11 +311,6 @@ class TcpTransport:
         if outflow.purpose is Purpose.MATCHED:
             self._matcher.sends_failed(dst, left)
 
-    def _settled(self, rank: int) -> bool:
-        """Whether all that a leaving rank sent has been delivered."""
-        own = [inflow for key, inflow in self._inflows.items() if key[0] == rank]
-        return all(inflow.closed for inflow in (*own, *(each for each in self._beside if each.src == rank)))
-
     def _lose(self, rank: int, error: TransportError) -> None:
         """A connection of `rank` broke: the group has lost it."""
         if not self._peers.lost(rank, error):
@@ -352,10 +326,7 @@ class TcpTransport:
 
     def _drop(self, rank: int) -> None:
         self._outflows.drop(rank)
-        for inflow in (*self._inflows.values(), *self._beside):
-            if inflow.src == rank:
-                self._channels.inflows.discard(inflow)
-                inflow.close()
+        self._inflows.drop(rank)
 
     def _callback_failed(self, error: Exception) -> None:
         """A function that was handed to the progress thread raised."""
@@ -370,8 +341,7 @@ class TcpTransport:
         self._channels.fail_all(error)
         self._matcher.close(error)
         self._listener.close()
-        for inflow in (*self._inflows.values(), *self._beside):
-            inflow.close(goodbye=True)
+        self._inflows.say_goodbye()
         self._outflows.say_goodbye()
         self._close_deadline_s = time.monotonic() + self._options.close_timeout_s
         self._loop.run_next(self._finish_close)

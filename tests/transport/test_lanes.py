@@ -141,7 +141,7 @@ def test_without_steering_there_is_one_connection_and_no_timer() -> None:
         assert sender.streams == 1
         assert sender._outflows._lanes is None
         assert [each.dst for each in sender._outflows.every() if each.purpose is Purpose.STREAM] == [1]
-        assert receiver._beside == set()
+        assert receiver._inflows._beside == set()
         assert not any("tick" in str(entry[2]) for entry in sender._loop._timers)
 
 
@@ -190,7 +190,7 @@ def test_one_connection_that_breaks_loses_the_peer() -> None:
         on_loop(sender, partial(sender.open_channel, 2, sink))
 
         def break_one() -> None:
-            inflow = next(iter(receiver._beside))
+            inflow = next(iter(receiver._inflows._beside))
             inflow._sock.shutdown(2)
 
         on_loop(receiver, break_one)
