@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from headway.cluster.units import format_rate, format_time
 from headway.decide.journal import DecisionRecord, FailureRecord, FindingRecord, OptionRecord
-from headway.report.figures import Reaction, Summary, false_findings, reactions, summarise
+from headway.report.figures import Summary, false_findings, reactions, summarise
 from headway.report.interleaving import interleaving
-from headway.report.runs import Run, Span
-from headway.report.words import counted, size_in_words
+from headway.report.reaction_words import reaction_words
+from headway.report.runs import Run
+from headway.report.words import counted, percent, size_in_words
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 LIMIT_NOTE = (
@@ -75,7 +76,7 @@ def tell(run: Run, *, first: int | None = None, last: int | None = None) -> Stor
         title=run.label,
         setting=_setting(run),
         timeline=wanted,
-        verdict=[_verdict(run, r) for r in reactions(run)],
+        verdict=[reaction_words(run, r) for r in reactions(run)],
         closing=_closing(run, summary),
         summary=summary,
     )
@@ -93,10 +94,6 @@ def rate_MB(rate_Bps: float) -> str:
 def _end(reason: str) -> str:
     """A reason as the end of a sentence."""
     return reason if reason.endswith((".", "?", "!")) else f"{reason}."
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f} %"
 
 
 def _setting(run: Run) -> list[str]:
@@ -203,7 +200,7 @@ def _changed(before: FindingRecord | None, now: FindingRecord) -> bool:
 def _finding(finding: FindingRecord) -> str:
     left = finding.capacity_Bps / finding.baseline_Bps if finding.baseline_Bps > 0 else 0.0
     return (
-        f"The {finding.link} gives {format_rate(finding.capacity_Bps)}, {_percent(left)} of its usual "
+        f"The {finding.link} gives {format_rate(finding.capacity_Bps)}, {percent(left)} of its usual "
         f"{format_rate(finding.baseline_Bps)} ({finding.pattern}, seen in {counted(finding.samples, 'flow sample')})."
     )
 
@@ -227,13 +224,13 @@ def _hold(run: Run, held: list[DecisionRecord]) -> Moment:
 def _of_limit(measured_s: float, limit_s: float | None) -> str:
     if limit_s is None or measured_s <= 0:
         return ""
-    return f", {_percent(limit_s / measured_s)} of the limit (estimate) of {format_time(limit_s)}"
+    return f", {percent(limit_s / measured_s)} of the limit (estimate) of {format_time(limit_s)}"
 
 
 def _faster(now_s: float, before_s: float) -> str:
     """How much less or more time; relative to the time before."""
     change = 1 - now_s / before_s
-    return f"{_percent(abs(change))} {'less' if change >= 0 else 'more'}"
+    return f"{percent(abs(change))} {'less' if change >= 0 else 'more'}"
 
 
 def replaced(d: DecisionRecord, trial: DecisionRecord | None) -> str:
@@ -315,61 +312,11 @@ def _option(option: OptionRecord) -> str:
     return f"{option.plan} {format_time(option.predicted_s)}{why}"
 
 
-def _verdict(run: Run, reaction: Reaction) -> str:
-    span = reaction.span
-    text = f"{span.what} ({span.begin_s:.1f} s to {span.end_s:.1f} s):" if span.known else f"{_about(span)}:"
-    if reaction.detection_s is None or reaction.detected_s is None:
-        return f"{text} not detected." if run.decisions else f"{text} nobody looked."
-    if span.known:
-        text += f" {_blame(reaction)}"
-    if reaction.reaction_s is None:
-        text += " No other plan was kept while it lasted."
-    else:
-        between = reaction.better_after_operations or 0
-        text += f" The better plan was in force after {reaction.reaction_s:.1f} s ({counted(between, 'operation')})"
-        text += f"; its trial was based on {_grounds(reaction)}." if reaction.better_grounds else "."
-    if reaction.recovery_s is not None:
-        text += f" Back on the idle plan {reaction.recovery_s:.1f} s after its end."
-    elif reaction.away and span.end_s < run.end_s:
-        text += " Not back on the idle plan when the run ended."
-    return text
-
-
-def _blame(reaction: Reaction) -> str:
-    """How long detection took, and which of the named links were right."""
-    right, wrong = reaction.named_right, reaction.named_wrong
-    if reaction.blame_right is None:
-        return f"detected after {reaction.detection_s:.1f} s (named: {', '.join(reaction.blamed)})."
-    if reaction.named_right_s is None:
-        return (
-            f"something was seen after {reaction.detection_s:.1f} s, but the right link was not named; "
-            f"wrong: {', '.join(wrong)}."
-        )
-    text = f"detected after {reaction.detection_s:.1f} s. "
-    text += f"{counted(len(right) + len(wrong), 'link')} named while it lasted: {len(right)} right "
-    text += f"({', '.join(right)}; first after {reaction.named_right_s - reaction.span.begin_s:.1f} s), "
-    return text + f"{len(wrong)} wrong" + (f" ({', '.join(wrong)})." if wrong else ".")
-
-
-def _grounds(reaction: Reaction) -> str:
-    """What the better plan's trial was based on."""
-    told = []
-    for ground in reaction.better_grounds:
-        share = f" at {_percent(ground.share)}" if ground.share is not None else ""
-        judged = "right" if ground.link in reaction.named_right else "wrong"
-        told.append(f"{ground.link}{share}" + (f" ({judged})" if reaction.blame_right is not None else ""))
-    return " and ".join(told)
-
-
-def _about(span: Span) -> str:
-    return f"The finding about the {span.name} ({span.begin_s:.1f} s to {span.end_s:.1f} s)"
-
-
 def _closing(run: Run, figures: Summary) -> list[str]:
     if run.congested():
         lasted = f"{figures.congested_s:.1f} s of {figures.total_s:.1f} s"
         source = "the scenario's events say" if figures.known else "the detector found"
-        opening = f"Congested for {lasted} ({_percent(figures.congested_s / figures.total_s)}), as {source}"
+        opening = f"Congested for {lasted} ({percent(figures.congested_s / figures.total_s)}), as {source}"
     else:
         opening = f"No congestion was found in {figures.total_s:.1f} s"
     lines = [f"{opening}; {counted(figures.switches, 'change')} of plan."]
@@ -395,7 +342,7 @@ def _closing(run: Run, figures: Summary) -> list[str]:
     if figures.limit_share is not None:
         under = figures.old_plan_Bps is not None or figures.new_plan_Bps is not None
         when = "under congestion it" if under else "it"
-        lines.append(f"Distance to the limit (estimate): {when} reached {_percent(figures.limit_share)}. {LIMIT_NOTE}")
+        lines.append(f"Distance to the limit (estimate): {when} reached {percent(figures.limit_share)}. {LIMIT_NOTE}")
     if run.failures:
         lines.append(f"{counted(len(run.failures), 'failure')} recorded.")
     return [*lines, *map(interleaving, run.interleaved)]

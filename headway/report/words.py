@@ -10,6 +10,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def percent(share: float) -> str:
+    """`0.253` as `25 %`."""
+    return f"{share * 100:.0f} %"
+
+
 def size_in_words(size_bytes: int) -> str:
     """As people typed it: `16 MB`, `16 MiB`. What is short in neither way is rounded, in binary units."""
     shortest = ""
