@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from bench.workflow_known import WORKLOADS, Json, Known, number, whole_number
 from bench.workflow_methods import METHODS, Chosen, words
+from headway.serving.allocation.crowd import grown
 from headway.serving.simulate.peak import highest_rate
 from headway.serving.simulate.steady import Coming, Length, most_in_flight, steady
 from headway.serving.simulate.workflow_summary import WorkflowSummary, summarise
@@ -21,14 +22,11 @@ SPAN = 10.0
 """Runs are counted for so many latencies of a lonely run (1)."""
 FEWEST_RUNS, MOST_RUNS = 120, 3000
 """Counted runs of a workflow at one rate, whatever the span says; the latter wins (count)."""
-CROWDS = (2.0, 1.5)
-"""Runs under way while throughput is measured: so many times as many as predicted throughput and lonely latency make,
-and so many times as many as fill the limiting model's batches (1)."""
+CROWD = 2.0
+"""Runs in the smallest crowd that throughput is measured with, over predicted throughput times lonely latency (1)."""
 TURNS = 2
 """For how long such a crowd is under way before calls are counted, and again while they are: in runs of a lane (count).
 """
-MOST_RUNNING = 256
-"""Of the engines' batches: the engine model's default (count)."""
 WITH_FULL = ("plan", "each alone", "equal", "by hand")
 """Methods whose throughput is measured."""
 WITHIN = 0.05
@@ -123,7 +121,7 @@ class Crowd:
 
 
 def full(known: Known, chosen: Chosen, seed: int) -> dict[str, JsonValue]:
-    """Runs per second while there are always many under way, by how many these are: two numbers of them.
+    """Runs per second while there are always many under way, by how many these are: from too few to too many.
 
     An engine's throughput grows with its batch, until caches are too small for so many runs. Empty where no plan was
     made, or there are several workflows: which of them gets how much is then anybody's choice.
@@ -133,17 +131,18 @@ def full(known: Known, chosen: Chosen, seed: int) -> dict[str, JsonValue]:
     (said,) = chosen.forecasts
     (of,) = known.aggregates
     use = next(use for use in of.uses if use.model == said.bottleneck)
-    engines = sum(share.replicas for share in chosen.plan.shares if share.model == said.bottleneck)
-    enough, filling = said.throughput * of.latency_s, MOST_RUNNING * engines / use.concurrency
-    found: dict[str, JsonValue] = {}
-    for lanes in {math.ceil(CROWDS[0] * enough), math.ceil(CROWDS[1] * max(enough, filling))}:
+
+    def throughput(lanes: int) -> float:
         turn_s = TURNS * lanes / said.throughput
         crowd = Traffic(of.workflow, Crowd(named(of.workflow), lanes, 2 * turn_s, seed), 1.0, 0, 1, cool_down=0)
         simulated = run_workflows(chosen.serve, [crowd], seed=seed, order=chosen.order)
         begin_s = simulated.rows[0].arrived_s + turn_s
         calls = sum(call.model == use.model and 0 <= call.end_s - begin_s < turn_s for call in simulated.calls)
-        found[str(lanes)] = calls / turn_s / use.calls
-    return found
+        return calls / turn_s / use.calls
+
+    return {
+        str(lanes): rate for lanes, rate in grown(throughput, first=math.ceil(said.throughput * of.latency_s)).items()
+    }
 
 
 def find_peak(work: Json) -> Json:

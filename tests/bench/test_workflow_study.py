@@ -34,7 +34,7 @@ def facts() -> Json:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflow_cell, "FEWEST_RUNS", 30)
-    monkeypatch.setattr(workflow_cell, "CROWDS", (0.5, 0.05))
+    monkeypatch.setattr(workflow_cell, "TURNS", 0.4)
     monkeypatch.setattr(workflow_cell, "WITHIN", 0.3)
     monkeypatch.setattr(workflow_cell, "LOW", (0.1,))
     monkeypatch.setattr(steady, "WARM_UP", 0.5)

@@ -4,11 +4,11 @@ The calls are replayed (`allocation.replay`) on one instance of each shape, as t
 arXiv 2604.15186). On r instances each gets 1/r of every burst: the verifier of 24 beams is not asked once, 24 times,
 but 24 times at once, and on four instances six times at once. Hence curves for several spreads.
 
-`saturation` is the throughput while there is always work waiting. Above the last measured rate (LOADS) the curve grows
-as 1 / (saturation - rate). The network and the gateway take no time here.
+`saturation` is the throughput with as many runs under way as are best for the instance (`allocation.crowd`). Above the
+last measured rate (LOADS) the curve grows as 1 / (saturation - rate). The network and the gateway take no time here.
 
-Cost: (len(LOADS) + 1) * CALLS calls through the engine model for each shape, and for each spread where calls come in
-bursts.
+Cost: len(LOADS) * CALLS calls through the engine model for each shape, and those of `crowd`; all that for each spread
+where calls come in bursts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from headway.errors import UsageError
+from headway.serving.allocation.crowd import Crowds
 from headway.serving.allocation.replay import Replay
 from headway.serving.allocation.types import Curve, ModelProfile, Shape
 from headway.serving.engine import hardware
@@ -30,7 +31,7 @@ LOADS = (0.05, 0.4, 0.7, 0.88, 0.96)
 """Where a curve is measured, as parts of its saturation (1): closer where it bends."""
 CALLS = 800
 """Calls that are measured for a point on a curve (count)."""
-SPREADS = (1, 2, 4, 8)
+SPREADS = (1, 2, 4, 8, 16)
 """Over how many instances bursts are spread, where there are bursts (count)."""
 LEAST_CALLS = 2
 """Calls of the longest kind that an instance's cache must hold (count)."""
@@ -82,9 +83,9 @@ def engine_profile(
             f"{name} with {LEAST_CALLS} calls of {longest} tokens fits into no shape on {device}",
             hint="allow a higher tensor-parallel degree, or take larger GPUs",
         )
-    replay = Replay(mine, seed=seed)
+    replay, crowds = Replay(mine, seed=seed), Crowds(mine, seed=seed)
     spreads = {
-        spread: {shape: _curve(replay, engine, spread) for shape, engine in engines.items()}
+        spread: {shape: _curve(replay, crowds, engine, spread) for shape, engine in engines.items()}
         for spread in (SPREADS if replay.bursty else SPREADS[:1])
     }
     return ModelProfile(
@@ -122,8 +123,8 @@ def least_bytes(model: str, tensor_parallel: int, cache_tokens: int) -> int:
     return math.ceil((held_bytes / tensor_parallel + hardware.RESERVE_BYTES) / hardware.MEMORY_SHARE)
 
 
-def _curve(replay: Replay, engine: EngineProfile, spread: int) -> Curve:
-    saturation = replay.saturation(engine, CALLS, spread=spread)
+def _curve(replay: Replay, crowds: Crowds, engine: EngineProfile, spread: int) -> Curve:
+    saturation = crowds.saturation(engine, CALLS, spread=spread)
     rates = tuple(load * saturation for load in LOADS)
     points = [replay.latencies_s(engine, CALLS, rate, spread=spread) for rate in rates]
     return Curve(

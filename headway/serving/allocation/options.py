@@ -165,8 +165,8 @@ def _capacity(
     """Headroom and latency of a call in seconds, for 1 to `most` replicas."""
     slow, profile = predictor.slowdown(shape), predictor.profiles[model]
     headroom, latency = np.full(most, np.inf), np.empty(most)
-    starts = sorted({1, *(count for count in profile.spread_curves if 1 < count <= most)})
-    for first, after in itertools.pairwise([*starts, most + 1]):
+    largest = max(profile.spread_curves, default=1)
+    for first, after in itertools.pairwise([*range(1, min(largest, most) + 1), most + 1]):
         curve = profile.curve(shape, first)
         replicas = np.arange(first, after, dtype=np.float64)
         if calls > 0:

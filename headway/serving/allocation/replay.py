@@ -14,33 +14,28 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from statistics import fmean
 
 from headway.errors import HeadwayError
+from headway.serving.allocation.recorded import Recorded, part
 from headway.serving.engine.core import EngineCore
 from headway.serving.engine.types import EngineProfile, Job
 from headway.serving.prefix import mix
-from headway.serving.workflows.blocks import Copies, check_lengths
 from headway.serving.workflows.calls import Call
 
 OPEN_RUNS = 12
 """Runs that are under way at any time of a replay (count)."""
-TOGETHER = 0.1
-"""Of a model's mean call: a run's calls that begin within so much time are one burst (1)."""
 WARM_UP = 0.25
 """Calls before the first one that is measured, as a part of those that are (1)."""
 
-Burst = tuple[Job, ...]
+Jobs = tuple[Job, ...]
+"""Of one burst."""
 
 
 class Replay:
     """The calls of one model.
-
-    Attributes:
-        bursty: whether any came together.
 
     Args:
         calls: of that model, at least one, of any runs.
@@ -48,17 +43,15 @@ class Replay:
     """
 
     def __init__(self, calls: Sequence[Call], *, seed: int) -> None:
-        check_lengths(calls)
-        together_s = TOGETHER * fmean(call.end_s - call.start_s for call in calls)
-        runs = defaultdict(list)
-        for call in sorted(calls, key=lambda call: (call.start_s, call.id)):
-            runs[call.workflow, call.run].append(call)
-        self._runs = [_bursts(run, together_s) for run in runs.values()]
-        self._copies = Copies(runs.values(), seed=seed)
+        self._recorded = Recorded(calls, seed=seed)
         self._seed = seed
-        self._made: dict[int, list[Burst]] = {}
-        self._more: dict[int, Iterator[Burst]] = {}
-        self.bursty = any(len(burst) > 1 for run in self._runs for burst in run)
+        self._made: dict[int, list[Jobs]] = {}
+        self._more: dict[int, Iterator[Jobs]] = {}
+
+    @property
+    def bursty(self) -> bool:
+        """Whether any calls came together."""
+        return self._recorded.bursty
 
     def latencies_s(self, engine: EngineProfile, calls: int, rate: float, *, spread: int = 1) -> list[float]:
         """How long each call takes, in order of arrival, where `rate` come per second.
@@ -91,17 +84,12 @@ class Replay:
         for burst in self._endless(spread):
             yield from burst
 
-    def saturation(self, engine: EngineProfile, calls: int, *, spread: int = 1) -> float:
-        """Calls per second while there are always some that wait: between the first and the last quarter of ends."""
-        least = max(2 * calls, 4 * self._first_bursts(spread))
-        return throughput(run(engine, self.arrivals(least, float("inf"), spread=spread)).values())
-
     def _first_bursts(self, spread: int) -> int:
         """Calls until each run that is under way in the beginning has sent one burst (count)."""
-        widest = max(len(burst) for run in self._runs for burst in run)
+        widest = max(len(burst.calls) for run in self._recorded.runs for burst in run)
         return sum(len(burst) for burst in self._first(OPEN_RUNS * widest, spread)[:OPEN_RUNS])
 
-    def _first(self, calls: int, spread: int) -> list[Burst]:
+    def _first(self, calls: int, spread: int) -> list[Jobs]:
         """Bursts of so many calls at least, always the same ones."""
         if spread not in self._made:
             self._made[spread], self._more[spread] = [], self._endless(spread)
@@ -114,27 +102,22 @@ class Replay:
             bursts += 1
         return made[:bursts]
 
-    def _endless(self, spread: int) -> Iterator[Burst]:
+    def _endless(self, spread: int) -> Iterator[Jobs]:
         """What one of `spread` instances gets of each burst, without end."""
         choose = random.Random(mix(self._seed))
-        runs = range(len(self._runs))
+        runs = self._recorded.runs
+        under_way = [(*begun, copy) for copy, begun in enumerate(self._recorded.begun(choose, OPEN_RUNS))]
         sent = 0
-        under_way = []
-        for copy, run in enumerate(choose.choices(runs, weights=[len(it) for it in self._runs], k=OPEN_RUNS)):
-            under_way.append((run, copy, choose.randrange(len(self._runs[run]))))
         for copy in count(OPEN_RUNS):
             turn = copy - OPEN_RUNS
             slot = turn if turn < OPEN_RUNS else choose.randrange(OPEN_RUNS)
-            run, named, at = under_way[slot]
-            burst = self._runs[run][at]
-            last = at + 1 == len(self._runs[run])
-            under_way[slot] = (choose.choice(runs), copy, 0) if last else (run, named, at + 1)
-            mine = burst[choose.randrange(spread) :: spread]
+            run, at, named = under_way[slot]
+            burst = runs[run][at]
+            last = at + 1 == len(runs[run])
+            under_way[slot] = (choose.randrange(len(runs)), 0, copy) if last else (run, at + 1, named)
+            mine = part(burst, spread, choose)
             if mine:
-                yield tuple(
-                    Job(str(number), it.input_tokens, max(1, it.output_tokens), self._copies.renamed(it.blocks, named))
-                    for number, it in enumerate(mine, start=sent)
-                )
+                yield tuple(self._recorded.job(str(number), it, named) for number, it in enumerate(mine, start=sent))
                 sent += len(mine)
 
 
@@ -163,23 +146,3 @@ def run(engine: EngineProfile, arrivals: Sequence[tuple[float, Job]]) -> dict[st
             ends_s |= {token.id: due_s for token in core.end_steps(due_s) if token.last}
             core.begin_steps(due_s)
     return ends_s
-
-
-def throughput(ends_s: Iterable[float]) -> float:
-    """Calls per second between the first and the last quarter of their ends, or in all where these fall together."""
-    ordered = sorted(ends_s)
-    first, last = len(ordered) // 4, 3 * len(ordered) // 4
-    if ordered[last] > ordered[first]:
-        return (last - first) / (ordered[last] - ordered[first])
-    return len(ordered) / ordered[-1]
-
-
-def _bursts(calls: Sequence[Call], together_s: float) -> list[list[Call]]:
-    """A run's calls in order of their starts, those together that begin within `together_s` of the first."""
-    bursts: list[list[Call]] = []
-    for call in calls:
-        if bursts and call.start_s - bursts[-1][0].start_s <= together_s:
-            bursts[-1].append(call)
-        else:
-            bursts.append([call])
-    return bursts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -63,6 +64,24 @@ class Curve:
         return replace(self, latencies_s=self.p99_s).latency_s(rate)
 
 
+@functools.lru_cache(maxsize=4096)
+def blended(low: Curve, high: Curve, part: float) -> Curve:
+    """A curve that lies `part` (0 to 1) of the way from one to another, at equal parts of their saturations."""
+
+    def between(one: float, other: float) -> float:
+        return one * (1 - part) + other * part
+
+    loads = sorted({round(rate / curve.saturation, 9) for curve in (low, high) for rate in curve.rates})
+    saturation = between(low.saturation, high.saturation)
+    at = [(load * low.saturation, load * high.saturation) for load in loads]
+    return Curve(
+        tuple(load * saturation for load in loads),
+        latencies_s=tuple(between(low.latency_s(one), high.latency_s(other)) for one, other in at),
+        p99_s=tuple(between(low.p99_at_s(one), high.p99_at_s(other)) for one, other in at),
+        saturation=saturation,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
     """What is known of a model on the GPUs at hand.
@@ -85,9 +104,14 @@ class ModelProfile:
     device: str = ""
 
     def curve(self, shape: Shape, replicas: int) -> Curve:
-        """That of one of so many instances: the one that is known for as many, else for the next fewer."""
-        known = max((count for count in self.spread_curves if count <= replicas), default=1)
-        return self.spread_curves[known][shape] if known > 1 else self.curves[shape]
+        """That of one of so many instances: between the numbers that curves are known for blended by 1 / number, which
+        is the part of a burst that an instance gets; above the largest number that one's."""
+        by_count = {1: self.curves, **self.spread_curves}
+        low = max(count for count in by_count if count <= replicas)
+        high = min((count for count in by_count if count >= replicas), default=low)
+        if low == high:
+            return by_count[low][shape]
+        return blended(by_count[low][shape], by_count[high][shape], (1 / low - 1 / replicas) / (1 / low - 1 / high))
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,12 +129,14 @@ def test_a_part_is_a_part_though_nothing_was_profiled_on_a_whole_gpu() -> None:
     assert found.latency_s == pytest.approx(1.2)
 
 
-def test_curves_for_calls_that_come_together_hold_for_so_many_replicas() -> None:
+def test_curves_for_calls_that_come_together_are_blended_by_the_part_of_a_burst_that_each_replica_gets() -> None:
     plain = profile("m", {(1, 4): flat(4.0, 9.0)})
-    known = predictor(replace(plain, spread_curves={2: {WHOLE: flat(3.0, 9.0)}, 4: {WHOLE: flat(2.0, 9.0)}}))
+    known = predictor(replace(plain, spread_curves={2: {WHOLE: flat(3.0, 9.0)}, 4: {WHOLE: flat(2.0, 6.0)}}))
     asked = [demand("w", {"m": 1.0}, 1.0)]
-    latencies = [known.forecast(asked, [Share("m", WHOLE, count)])[0].latency_s for count in (1, 2, 3, 4, 5)]
-    assert latencies == [4.0, 3.0, 3.0, 2.0, 2.0]
+    found = [known.forecast(asked, [Share("m", WHOLE, count)])[0] for count in (1, 2, 3, 4, 5)]
+    latencies = [it.latency_s for it in found]
+    assert latencies == pytest.approx([4.0, 3.0, 3.0 - 2 / 3, 2.0, 2.0])
+    assert [it.throughput for it in found] == pytest.approx([9.0, 18.0, 3 * (9.0 - 2.0), 24.0, 30.0])
     (table,) = options(asked, known, slices_per_gpu=4, domains=(5,))
     assert table.latencies_s[:, 0].tolist() == latencies
 

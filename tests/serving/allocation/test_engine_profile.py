@@ -93,7 +93,7 @@ def test_a_burst_that_is_spread_over_instances_is_over_sooner() -> None:
     idle_s = [profile.curve(Shape(1, 10), count).latencies_s[0] for count in (1, 2, 4, 8)]
     assert idle_s == sorted(idle_s, reverse=True)
     assert idle_s[0] > 4 * idle_s[-1]
-    assert profile.curve(Shape(1, 10), 7) == profile.curve(Shape(1, 10), 4)
+    assert profile.curve(Shape(1, 10), 20) == profile.curve(Shape(1, 10), 16)
 
 
 def test_a_prefix_that_runs_share_is_found_in_the_cache() -> None:
@@ -193,9 +193,3 @@ def test_a_replay_without_times_is_the_same_calls() -> None:
     replay = Replay(together(4), seed=2)
     jobs = replay.jobs(spread=2)
     assert [next(jobs) for _ in range(40)] == [job for _, job in replay.arrivals(40, 1.0, spread=2)][:40]
-
-
-def test_saturation_hardly_depends_on_how_many_calls_it_is_taken_from() -> None:
-    engine = hardware.profile("a100", MODEL, block_tokens=64)
-    replay = Replay(together(24, runs=12, out=1), seed=0)
-    assert replay.saturation(engine, 400) == pytest.approx(replay.saturation(engine, 3000), rel=0.05)
