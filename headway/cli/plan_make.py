@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,15 +11,13 @@ import typer
 
 from headway.cli.called import read_all_calls, spare_inputs
 from headway.cli.plan_figures import figures_of, interference_of, plain, rates_of
-from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
-from headway.cli.plan_within import enough_words, limits_of
+from headway.cli.plan_profiles import check_profiles, workflows_of
+from headway.cli.plan_way import EqualParts, Within, best, way_of, with_reasons
 from headway.cli.plan_words import carries, check_most, print_plan
 from headway.cli.shown import print_line
 from headway.errors import UsageError
 from headway.report.words import counted
 from headway.serving.allocation.drift import LEAST_RUNS, rate_of
-from headway.serving.allocation.equal_parts import search_equal_parts
-from headway.serving.allocation.fewest import fewest, first_gpus
 from headway.serving.allocation.files import (
     read_aggregates,
     read_nodes,
@@ -28,12 +26,8 @@ from headway.serving.allocation.files import (
     write_plan,
 )
 from headway.serving.allocation.interference import PER_NEIGHBOUR
-from headway.serving.allocation.neighbours import placed_neighbours
-from headway.serving.allocation.place import place
 from headway.serving.allocation.predict import Predictor
-from headway.serving.allocation.search import explore, room
-from headway.serving.allocation.topology_types import Node
-from headway.serving.allocation.types import Demand, Plan
+from headway.serving.allocation.types import Demand
 from headway.serving.workflows.aggregate import aggregate
 from headway.serving.workflows.aggregate_types import Aggregate
 from headway.serving.workflows.record import by_workflow, runs_of
@@ -66,19 +60,8 @@ def make(
         float, typer.Option(help="Slowdown by a busy neighbour that has a whole GPU's worth; 0 for MIG.")
     ] = PER_NEIGHBOUR,
     most: Annotated[int, typer.Option(help="Rejected neighbours to print; all are in the file.")] = 8,
-    within: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TIME",
-            help="Mean latency that a workflow may have: take the fewest GPUs that keep it; repeatable.",
-        ),
-    ] = None,
-    equal_parts: Annotated[
-        bool,
-        typer.Option(
-            "--equal-parts", help="For `plan manifests --sharing mps` or time-slicing: on each node one size of part."
-        ),
-    ] = False,
+    within: Within = None,
+    equal_parts: EqualParts = False,
 ) -> None:
     """Find the shares with which workflows are served at their rates, soonest; place them; and say why.
 
@@ -87,9 +70,7 @@ def make(
     """
     check_most(most)
     rates = rates_of(rate, "--rate")
-    limits_s = limits_of(within or [], rates)
-    if limits_s and equal_parts:
-        raise UsageError("does not go with --within yet: take nodes away from the file by hand", where="--equal-parts")
+    way = way_of(within, equal_parts, rates, by="--rate")
     spare_inputs([output, workflows_of(output)], [*(calls or []), workflows, profiles, nodes])
     seen = _seen(calls or [], workflows)
     unknown = sorted(set(rates) - set(seen))
@@ -108,25 +89,18 @@ def make(
         raise UsageError("has no GPUs", where=str(nodes))
     check_profiles(known, there, demands, profiles=profiles, nodes=nodes)
     predictor = Predictor(known, interference=interference_of(interference), calibration=factors, slices_per_gpu=slices)
-    if limits_s:
-        few = fewest(demands, predictor, there, limits_s, slices_per_gpu=slices, gpu_bytes=gpu_bytes(there))
-        placed, used, missed = few.plan, first_gpus(there, few.gpus), bool(few.missed)
-        print_line(enough_words(few))
+    found = best(demands, predictor, there, way, slices)
+    if found.enough:
+        print_line(found.enough)
         print()
-    elif equal_parts:
-        placed = search_equal_parts(demands, predictor, there, slices_per_gpu=slices, gpu_bytes=gpu_bytes(there))
-        used, missed = (), False
-    else:
-        placed, used, missed = _fastest(demands, predictor, there, slices), tuple(there), False
-    rejected = placed_neighbours(placed, used, demands, predictor, limits_s=limits_s) if used else ()
-    placed = replace(placed, rejected=rejected)
+    placed = with_reasons(found.plan, found.nodes, demands, predictor, way)
     write_plan(output, placed)
     write_aggregates(workflows_of(output), [demand.aggregate for demand in demands])
     print_plan(placed, there, most_rejected=most)
     print()
     _print_notes(seen, rates)
     print(f"wrote {output} and {workflows_of(output)}")
-    if missed or not carries(placed):
+    if found.missed or not carries(placed):
         raise typer.Exit(1)
 
 
@@ -161,11 +135,3 @@ def _print_notes(seen: Mapping[str, _Seen], rates: Mapping[str, float]) -> None:
     others = [name for name in seen if name not in rates]
     if others:
         print_line(f"not planned for: {', '.join(others)} (their calls will meet the same engines)")
-
-
-def _fastest(demands: Sequence[Demand], predictor: Predictor, there: Sequence[Node], slices: int) -> Plan:
-    """On all GPUs, placed."""
-    domains = [len(domain) for node in there for domain in node.domains]
-    found = explore(demands, predictor, room(sum(domains), slices, domains, gpu_bytes(there)))
-    placed = place(Plan(slices, found.shares), there)
-    return replace(placed, forecasts=predictor.forecast(demands, placed.shares, placed.instances))

@@ -14,7 +14,9 @@ import typer
 
 from headway.cli.called import read_calls_there_are, spare_inputs
 from headway.cli.plan_figures import interference_of, plain
-from headway.cli.plan_profiles import check_profiles, gpu_bytes, workflows_of
+from headway.cli.plan_profiles import check_profiles, workflows_of
+from headway.cli.plan_way import EqualParts, Way, Within, best, way_of, with_reasons
+from headway.cli.plan_within import over_words
 from headway.cli.plan_words import forecast_words, print_plan
 from headway.cli.shown import cell, print_line
 from headway.cli.tables import plain_table, print_table
@@ -31,9 +33,8 @@ from headway.serving.allocation.files import (
     write_plan,
 )
 from headway.serving.allocation.interference import PER_NEIGHBOUR, Interference
-from headway.serving.allocation.migrate import keeping, started, stopped, within, worth
+from headway.serving.allocation.migrate import in_few_moves, started, staying, stopped, worth
 from headway.serving.allocation.predict import Predictor
-from headway.serving.allocation.search import search
 from headway.serving.allocation.types import Demand, Plan
 from headway.serving.workflows.aggregate import aggregate
 from headway.serving.workflows.aggregate_types import Aggregate
@@ -55,6 +56,8 @@ def watch(
     better: Annotated[float, typer.Option(help="By how much a new plan's latency must be less to be proposed.")] = 0.1,
     most_moves: Annotated[int | None, typer.Option(help="Instances that a new plan may start. [default: any]")] = None,
     interference: Annotated[float, typer.Option(help="As for `plan make`.")] = PER_NEIGHBOUR,
+    within: Within = None,
+    equal_parts: EqualParts = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the proposed plan.")] = None,
     every: Annotated[str, typer.Option(metavar="TIME", help="Look again and again, until interrupted.")] = "",
 ) -> None:
@@ -75,17 +78,19 @@ def watch(
     made_for = workflows or workflows_of(plan)
     if output is not None:
         spare_inputs([output, workflows_of(output)], [*journal, plan, made_for, profiles, nodes])
+    old = read_plan(plan)
     looking = _Looking(
-        old=read_plan(plan),
+        old=old,
         expected={each.workflow: each for each in read_aggregates(made_for)},
         profiles=profiles,
         nodes=nodes,
         interference=interference_of(interference),
         better=better,
         most_moves=most_moves,
+        way=way_of(within, equal_parts, [each.workflow for each in old.forecasts], by=str(plan)),
         output=output,
     )
-    if not looking.old.instances:
+    if not old.instances:
         raise UsageError("is not placed", where=str(plan), hint="headway plan make places what it makes")
     while True:
         told = looking.look(_recent(runs_of(read_calls_there_are(journal, wait=every_s is not None)), window_s))
@@ -115,13 +120,14 @@ class _Looking:
         interference: Interference,
         better: float,
         most_moves: int | None,
+        way: Way,
         output: Path | None,
     ) -> None:
         self.old, self._expected, self._output = old, expected, output
         self._slices, self._profiles = read_profiles(profiles)
         self._nodes = read_nodes(nodes)
         self._of = {"profiles": profiles, "nodes": nodes}
-        self._interference, self._better, self._most_moves = interference, better, most_moves
+        self._interference, self._better, self._most_moves, self._way = interference, better, most_moves, way
 
     def look(self, runs: Sequence[Run]) -> Told:
         """Compare, print and propose."""
@@ -164,35 +170,34 @@ class _Looking:
             demands.append(Demand(found, rate or forecast.rate))
         check_profiles(self._profiles, self._nodes, demands, **self._of)
         predictor = self._calibrated(demands, set(measured))
-        domains = [len(domain) for node in self._nodes for domain in node.domains]
         now = self._as_it_is(demands, predictor)
-        new = search(
-            demands,
-            predictor,
-            gpus=sum(domains),
-            slices_per_gpu=self._slices,
-            domain_gpus=domains,
-            gpu_bytes=gpu_bytes(self._nodes),
-        )
-        new = keeping(new, self.old, self._nodes)
-        new = replace(new, forecasts=predictor.forecast(demands, new.shares, new.instances))
+        made = best(demands, predictor, self._nodes, self._way, self._slices)
+        apart, limits_s = self._way.equal_parts, self._way.limits_s
+        new = staying(made.plan, self.old, made.nodes, demands, predictor, apart=apart, limits_s=limits_s)
+        whole = True
         if self._most_moves is not None and len(started(self.old, new)) > self._most_moves:
             if self._unplanned(demands):
                 raise UsageError(f"{self._most_moves} are too few to start", where="--most-moves")
-            new = within(self.old, new, self._nodes, demands, predictor, most_moves=self._most_moves)
+            whole, most = False, self._most_moves
+            new = in_few_moves(
+                self.old, new, self._nodes, demands, predictor, most_moves=most, apart=apart, limits_s=limits_s
+            )
         print("\nas it is, with what was measured:")
         for each in now.forecasts:
-            print_line(forecast_words(each), indent="  ")
+            print_line(f"{forecast_words(each)}{over_words(each, limits_s)}", indent="  ")
         unplanned = self._unplanned(demands)
         if unplanned:
             print_line(f"and no engine serves {', '.join(unplanned)}", indent="  ")
-        missed, latency_s = (1.0, 0.0) if unplanned else worth(now)
-        new_missed, new_latency_s = worth(new)
-        if not (
-            new_missed < missed - 0.01 or (new_missed <= missed and new_latency_s < latency_s * (1 - self._better))
-        ):
+        if made.enough:
+            print_line(made.enough)
+        is_worth = worth(now, limits_s)
+        if unplanned:
+            is_worth = replace(is_worth, short=1.0, latency_s=0.0)
+        if not worth(new, limits_s).clearly_better(is_worth, by=self._better):
             print(f"no plan is clearly better (by {self._better:.0%})")
             return
+        if whole:  # a neighbour of a part of the way lost by the moves that it takes, and not by its figures
+            new = with_reasons(new, made.nodes, demands, predictor, self._way)
         come, go = started(self.old, new), stopped(self.old, new)
         print(f"proposed: {counted(len(come), 'instance')} to start, {len(go)} to stop")
         for it in go:

@@ -1,29 +1,43 @@
-"""`headway plan make --within`: limits on latencies, and how few GPUs are enough, in words."""
+"""`--within`: limits on latencies, and how few GPUs are enough, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headway.cli.plan_figures import plain
 from headway.cluster.units import parse_time
 from headway.errors import UsageError
 from headway.report.words import counted
 from headway.serving.allocation.fewest import Fewest, Missed, Tried
+from headway.serving.allocation.types import Forecast
 
 
-def limits_of(texts: Sequence[str], rates: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by workflow, of `--within NAME=TIME`. UsageError: no time, or a workflow that has no rate."""
+def limits_of(texts: Sequence[str], planned: Iterable[str], *, by: str) -> dict[str, float]:
+    """Seconds by workflow, of `--within NAME=TIME`. UsageError: no time, or a workflow that is not planned for.
+
+    Args:
+        texts: as they are given.
+        planned: workflows.
+        by: what says so: "--rate".
+    """
+    known = list(planned)
     limits_s: dict[str, float] = {}
     for text in texts:
         name, equals, time = text.rpartition("=")
         if not equals or not name:
             raise UsageError(f"{text!r} is not NAME=TIME", where="--within", hint="rag=20s")
-        if name not in rates:
-            raise UsageError(f"{name} is not planned for", where="--within", hint=f"by --rate: {', '.join(rates)}")
+        if name not in known:
+            raise UsageError(f"{name} is not planned for", where="--within", hint=f"by {by}: {', '.join(known)}")
         if name in limits_s:
             raise UsageError(f"{name} is there twice", where="--within")
         limits_s[name] = parse_time(time, where="--within")
     return limits_s
+
+
+def over_words(forecast: Forecast, limits_s: Mapping[str, float]) -> str:
+    """That a workflow takes longer than its limit; empty where it does not, or is not served at all."""
+    limit_s = limits_s.get(forecast.workflow, float("inf"))
+    return f"; not within {limit_s:g} s" if limit_s < forecast.latency_s < float("inf") else ""
 
 
 def enough_words(found: Fewest) -> str:
