@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli.called import read_text
+from headway.cli.grouped import grouped
 from headway.cli.plan_engines import (
     Arguments,
-    Cpu,
-    GatewayImage,
-    GatewayKeys,
     Image,
-    JournalClaim,
     KnownAs,
-    Memory,
     Name,
-    Namespace,
     NodesFile,
     PlanFile,
     Policy,
-    Sharing,
     Weights,
-    WeightsClaim,
     engine_options,
-    gateway_options,
-    objects,
     pairs,
     planned,
-    tell_of_gateway,
     tell_of_plan,
 )
 from headway.cli.plan_files import (
@@ -43,12 +34,13 @@ from headway.cli.plan_files import (
     remove_stale,
     write_files,
 )
+from headway.cli.plan_objects import ObjectOptions, objects, refuse_all, tell
 from headway.errors import UsageError
 from headway.report.words import counted
 from headway.serving.deploy import compose as composing
 from headway.serving.deploy.engines import IMAGE, EngineOptions
 from headway.serving.deploy.gateway_file import gateway_file
-from headway.serving.deploy.kubernetes import KubernetesOptions, config_key, equal_parts, plugin_config
+from headway.serving.deploy.kubernetes import config_key, equal_parts, plugin_config
 from headway.serving.deploy.names import check_name
 from headway.serving.deploy.objects import Manifest
 from headway.serving.deploy.text import documents
@@ -58,50 +50,22 @@ if TYPE_CHECKING:
     from headway.serving.deploy.apply import Cluster
 
 _MANIFESTS_VERB = "plan manifests"
-_IN_MANIFESTS = (
-    *("plan", "nodes", "image", "weights", "known_as", "argument", "sharing", "name", "weights_claim", "cpu", "memory"),
-    *("policy", "gateway_image", "gateway_keys", "journal_claim"),
-)
 
 
+@grouped(ObjectOptions)
 def manifests(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write into.")],
-    plan: PlanFile = Path("plan.yaml"),
-    nodes: NodesFile = Path("nodes.yaml"),
-    image: Image = IMAGE,
-    weights: Weights = None,
-    known_as: KnownAs = None,
-    argument: Arguments = None,
-    sharing: Sharing = "dra",
-    namespace: Namespace = "default",
-    name: Name = "plan",
-    weights_claim: WeightsClaim = "",
-    cpu: Cpu = "",
-    memory: Memory = "",
-    policy: Policy = "learned",
-    gateway_image: GatewayImage = "",
-    gateway_keys: GatewayKeys = "",
-    journal_claim: JournalClaim = "",
+    asked: ObjectOptions,
+    namespace: Annotated[str, typer.Option(help="Of all objects.")] = "default",
 ) -> None:
     """Write a plan's Kubernetes manifests, and the gateway's: its objects, or its file."""
-    of = planned(plan, nodes, engine_options(image, weights, known_as, argument), sharing=sharing)
-    options = KubernetesOptions(
-        name=name,
-        namespace=namespace,
-        sharing=sharing,
-        image=image,
-        weights_claim=weights_claim,
-        devices=of.devices,
-        cpu=cpu,
-        memory=memory,
-    )
-    gateway = gateway_options(gateway_image, policy, gateway_keys, journal_claim)
-    of_engines, of_gateway = objects(of, options, gateway)
-    texts = {ENGINES_FILE: documents(of_engines)}
-    if gateway is not None:
-        texts[GATEWAY_OBJECTS_FILE] = documents(of_gateway)
+    made = objects(asked, namespace)
+    of, sharing = made.of, asked.sharing
+    texts = {ENGINES_FILE: documents(made.engines)}
+    if made.gateway is not None:
+        texts[GATEWAY_OBJECTS_FILE] = documents(made.gateways)
     else:
-        texts[GATEWAY_FILE] = gateway_file(of.servers, devices=of.devices, namespace=namespace, policy=policy)
+        texts[GATEWAY_FILE] = gateway_file(of.servers, devices=of.devices, namespace=namespace, policy=asked.policy)
     plugin = plugin_config(of.servers, sharing, namespace="gpu-operator") if sharing != "dra" else None
     if plugin is not None:
         texts[PLUGIN_FILE] = documents([plugin])
@@ -112,10 +76,8 @@ def manifests(
         for node, replicas in equal_parts(of.servers).items():
             key = config_key(sharing, replicas)
             print(f"  kubectl label node {node} nvidia.com/device-plugin.config={key} --overwrite")
-    tell_of_plan(of, weights, in_cluster=True)
-    if gateway is not None:
-        tell_of_gateway(gateway, options)
-    else:
+    tell(made, asked)
+    if made.gateway is None:
         print(
             f"note: the gateway must run where it reaches the pods' addresses: with --gateway-image IMAGE, or by "
             f"headway gateway {output / GATEWAY_FILE} in the cluster's network"
@@ -180,28 +142,15 @@ def gateway(
     write_files(output.parent, "plan gateway", {output.name: text}, inputs=of.inputs)
 
 
+@grouped(ObjectOptions)
 def apply(
     call: typer.Context,
+    asked: ObjectOptions,
     from_: Annotated[
         Path | None,
         typer.Option("--from", metavar="DIR", help="What `plan manifests` wrote there, as it is; instead of a plan."),
     ] = None,
-    plan: PlanFile = Path("plan.yaml"),
-    nodes: NodesFile = Path("nodes.yaml"),
-    image: Image = IMAGE,
-    weights: Weights = None,
-    known_as: KnownAs = None,
-    argument: Arguments = None,
-    sharing: Sharing = "dra",
     namespace: Annotated[str, typer.Option(help="Of all objects. [default: the context's]")] = "",
-    name: Name = "plan",
-    weights_claim: WeightsClaim = "",
-    cpu: Cpu = "",
-    memory: Memory = "",
-    policy: Policy = "learned",
-    gateway_image: GatewayImage = "",
-    gateway_keys: GatewayKeys = "",
-    journal_claim: JournalClaim = "",
     kubeconfig: Annotated[Path | None, typer.Option(help="Of the cluster. [default: as kubectl]")] = None,
     context: Annotated[str, typer.Option(help="Of the kubeconfig.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without: say what would change.")] = False,
@@ -215,45 +164,28 @@ def apply(
     if namespace:
         check_name(namespace, where="--namespace")
     if from_ is not None:
-        _refuse_what_is_written(call, from_)
+        refuse_all(call, f"--from {from_} has it already")
         written = _read_written(from_)
         if namespace not in ("", written.namespace):
             raise UsageError(f"{from_} is for {written.namespace}, not for {namespace}", where="--namespace")
-        cluster = Cluster(Reach(kubeconfig, context), written.namespace)
-        _bring(cluster, written.manifests, written.plan, yes=yes)
+        with closing(Cluster(Reach(kubeconfig, context), written.namespace)) as cluster:
+            _bring(cluster, written.manifests, written.plan, yes=yes)
         return
-    of = planned(plan, nodes, engine_options(image, weights, known_as, argument), sharing=sharing)
-    its_gateway = gateway_options(gateway_image, policy, gateway_keys, journal_claim)
-    cluster = Cluster(Reach(kubeconfig, context), namespace)
-    options = KubernetesOptions(
-        name=name,
-        namespace=cluster.namespace,
-        sharing=sharing,
-        image=image,
-        weights_claim=weights_claim,
-        devices=of.devices,
-        cpu=cpu,
-        memory=memory,
-    )
-    of_engines, of_gateway = objects(of, options, its_gateway)
-    _bring(cluster, (*of_engines, *of_gateway), name, yes=yes)
-    tell_of_plan(of, weights, in_cluster=True)
-    if its_gateway is not None:
-        tell_of_gateway(its_gateway, options)
+    with closing(Cluster(Reach(kubeconfig, context), namespace)) as cluster:
+        made = objects(asked, cluster.namespace)
+        _bring(cluster, (*made.engines, *made.gateways), asked.name, yes=yes)
+    tell(made, asked)
 
 
 def _bring(cluster: Cluster, made: tuple[Manifest, ...], name: str, *, yes: bool) -> None:
-    """Apply, or say what would change; and close the cluster."""
+    """Apply, or say what would change."""
     done = 0
-    try:
-        for change in cluster.apply(made, name) if yes else cluster.difference(made, name):
-            done += change.action != "keep"
-            print(f"{change.action:<7}{change.kind} {change.name}", flush=True)
-            if not yes and change.action == "change":
-                for line in change.diff:
-                    print(f"       {line}")
-    finally:
-        cluster.close()
+    for change in cluster.apply(made, name) if yes else cluster.difference(made, name):
+        done += change.action != "keep"
+        print(f"{change.action:<7}{change.kind} {change.name}", flush=True)
+        if not yes and change.action == "change":
+            for line in change.diff:
+                print(f"       {line}")
     if yes:
         print(f"{counted(done, 'object')} changed in {cluster.namespace}")
     else:
@@ -271,11 +203,3 @@ def _read_written(folder: Path) -> Written:
         told = ", ".join(f"{plan} in {namespace}" for plan, namespace in sorted(plans))
         raise UsageError(f"its files are of several plans: {told}", where=str(folder))
     return Written(tuple(each for part in parts for each in part.manifests), parts[0].plan, parts[0].namespace)
-
-
-def _refuse_what_is_written(call: typer.Context, folder: Path) -> None:
-    for each in _IN_MANIFESTS:
-        given = call.get_parameter_source(each)
-        if given is not None and given.name == "COMMANDLINE":
-            option = {"argument": "arg"}.get(each, each.replace("_", "-"))
-            raise UsageError(f"--from {folder} has it already", where=f"--{option}", hint="give it to plan manifests")

@@ -1,4 +1,4 @@
-"""Engines and Kubernetes' objects of a plan, from what a command line says; and what there is to say of them."""
+"""Engines of a plan, from what a command line says; and what there is to say of them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from headway.serving.allocation.files import read_nodes, read_plan
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Forecast
 from headway.serving.deploy.engines import Engine, EngineOptions, engines
-from headway.serving.deploy.gateway_file import PORT
-from headway.serving.deploy.gateway_objects import GatewayOptions, gateway_name, gateway_objects
-from headway.serving.deploy.kubernetes import SHARINGS, KubernetesOptions, manifests
-from headway.serving.deploy.objects import Manifest
+from headway.serving.deploy.names import check_node
 from headway.serving.engine.hardware import MODELS
 
 PlanFile = Annotated[Path, typer.Option(help="From `headway plan make`.")]
@@ -37,22 +34,8 @@ Arguments = Annotated[
     list[str] | None,
     typer.Option("--arg", metavar="ARGUMENT", help="For every vLLM: --arg=--enforce-eager; repeatable."),
 ]
-Sharing = Annotated[str, typer.Option(help=f"How parts of GPUs are given: {', '.join(SHARINGS)}.")]
-Namespace = Annotated[str, typer.Option(help="Of all objects.")]
 Name = Annotated[str, typer.Option(help="Of the plan: one of a name in a namespace.")]
-WeightsClaim = Annotated[str, typer.Option(help="PersistentVolumeClaim for downloaded weights.")]
-Cpu = Annotated[str, typer.Option(help="Cores that each engine asks for: 4. [default: by its GPUs]")]
-Memory = Annotated[str, typer.Option(help="Memory that each engine asks for: 24Gi. [default: by its weights and GPUs]")]
 Policy = Annotated[str, typer.Option(help="Of the gateway's pools.")]
-GatewayImage = Annotated[
-    str, typer.Option(help="An image with headway: the gateway runs in the cluster, too; docs/plan.md builds one.")
-]
-GatewayKeys = Annotated[
-    str, typer.Option(metavar="SECRET", help="With --gateway-image: its keys.yaml is the list of keys.")
-]
-JournalClaim = Annotated[
-    str, typer.Option(metavar="CLAIM", help="With --gateway-image: PersistentVolumeClaim for the journal.")
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +60,25 @@ class Planned:
         return {node.name: node.device for node in self.nodes}
 
 
-def planned(plan: Path, nodes: Path, options: EngineOptions, *, sharing: str = "dra") -> Planned:
-    """Read a plan. `sharing`: but with DRA it is not ours to say who shares a GPU. UsageError for what is wrong."""
+def planned(
+    plan: Path, nodes: Path, options: EngineOptions, *, together: str = "gpu", in_cluster: bool = False
+) -> Planned:
+    """Read a plan.
+
+    Args:
+        plan, nodes: files.
+        options: of the engines.
+        together: as for `engines`.
+        in_cluster: whether its nodes must have names that Kubernetes takes.
+
+    Raises:
+        UsageError: something is wrong with the files, the options, or a name.
+    """
     read, there = read_plan(plan), read_nodes(nodes)
-    servers = engines(read, there, options, together="gpu" if sharing == "dra" else "node")
+    if in_cluster:
+        for name in sorted({it.node for it in read.instances}):
+            check_node(name, where=str(nodes))
+    servers = engines(read, there, options, together=together)
     return Planned(read.forecasts, tuple(there), tuple(servers), (plan, nodes))
 
 
@@ -91,24 +89,6 @@ def engine_options(
     return EngineOptions(
         image, pairs(weights, where="--weights"), pairs(known_as, where="--known-as"), tuple(arguments or ())
     )
-
-
-def gateway_options(image: str, policy: str, keys_secret: str, journal_claim: str) -> GatewayOptions | None:
-    """From a command line; None: no gateway in the cluster. UsageError where what goes with one is there alone."""
-    if image:
-        return GatewayOptions(image, policy, keys_secret, journal_claim)
-    for option, value in (("--gateway-keys", keys_secret), ("--journal-claim", journal_claim)):
-        if value:
-            raise UsageError("goes with --gateway-image", where=option)
-    return None
-
-
-def objects(
-    of: Planned, options: KubernetesOptions, gateway: GatewayOptions | None
-) -> tuple[list[Manifest], list[Manifest]]:
-    """The engines' objects, and the gateway's. UsageError where there can be none."""
-    made = manifests(of.servers, options)
-    return made, gateway_objects(of.servers, options, gateway) if gateway is not None else []
 
 
 def tell_of_plan(of: Planned, weights: Sequence[str] | None, *, in_cluster: bool = False) -> None:
@@ -164,15 +144,6 @@ def _tell_of_longest(servers: Sequence[Engine]) -> None:
         told.setdefault(words, []).append(engine.name)
     for words, names in told.items():
         print(f"note: {'each of ' if len(names) > 1 else ''}{', '.join(sorted(names))} {words}")
-
-
-def tell_of_gateway(gateway: GatewayOptions, options: KubernetesOptions) -> None:
-    """Print where a gateway in the cluster is, and what it leaves open."""
-    print(f"clients in the cluster: http://{gateway_name(options.name)}.{options.namespace}:{PORT}/v1")
-    if not gateway.keys_secret:
-        print("note: the gateway takes requests without a key from all who reach it: --gateway-keys SECRET")
-    if not gateway.journal_claim:
-        print("note: the gateway's journal is lost with its pod (emptyDir): --journal-claim CLAIM")
 
 
 def pairs(texts: Sequence[str] | None, *, where: str) -> dict[str, str]:

@@ -19,7 +19,6 @@ from headway.serving.engine import hardware
 
 MOST_GPUS = 1024
 """Of one machine (count): more is a slip of the finger."""
-_NAME_HINT = "63 small letters, digits, - and . at most, as kubectl get nodes or hostname prints it"
 
 
 def nodes_(
@@ -65,7 +64,7 @@ def nodes_(
             found.append(from_topo(read_text(Path(file)), name=name, device=kind, where=file, pcie=pcie))
     names = [node.name for node in found]
     for name in names:
-        _check_name(name, "--cluster" if cluster else "--gpus and --topo")
+        check_node(name, where="--cluster" if cluster else "--gpus and --topo")  # else no manifests could be made
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice} is there twice", where="--gpus and --topo")
@@ -80,14 +79,6 @@ def _check_company(*options: tuple[str, bool, str, bool]) -> None:
     for option, given, other, there in options:
         if given and not there:
             raise UsageError(f"means nothing without {other}", where=option)
-
-
-def _check_name(name: str, where: str) -> None:
-    """UsageError: Kubernetes would not have it, and so no manifests could be made."""
-    try:
-        check_node(name)
-    except UsageError as error:
-        raise UsageError(error.what, where=where, hint=_NAME_HINT) from None
 
 
 def _of_cluster(kubeconfig: Path | None, context: str) -> list[Node]:

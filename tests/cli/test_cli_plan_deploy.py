@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -272,3 +273,43 @@ def test_a_cluster_that_does_not_answer_is_no_mistake_of_the_user(says: Callable
         kubeconfig = api.kubeconfig
     assert "cannot read ResourceClaim" in says(f"plan apply --kubeconfig {kubeconfig}", 1)
     assert "cannot list nodes" in says(f"plan nodes --cluster --kubeconfig {kubeconfig} -o n.yaml", 1)
+
+
+def test_what_is_applied_from_a_plan_is_what_is_written(says: Callable[..., str], folder: Path) -> None:
+    options = "--gateway-image headway:1 --cpu 3 --weights-claim w --name other --weights llama-3-8b=org/eight"
+    options += " --namespace serving"
+    says(f"plan manifests -o k8s {options}")
+    with api_server(folder) as api:
+        says(f"plan apply --kubeconfig {api.kubeconfig} --yes {options}")
+        told = says(f"plan apply --from k8s --kubeconfig {api.kubeconfig}")
+    assert "\n0 objects would change in serving" in told
+
+
+@pytest.mark.parametrize("name", ["Big_Box", "-", "a..b", "n" * 64])
+def test_a_machine_whose_name_kubernetes_does_not_take_goes_as_far_as_a_compose_file(
+    says: Callable[..., str], folder: Path, name: str
+) -> None:
+    write_nodes(Path("own.yaml"), [replace(NODES[0], name=name)])
+    placed = (part("llama-3.2-3b", 0, 5, 0), part("llama-3.2-1b", 0, 5, 0))
+    write_plan(Path("own-plan.yaml"), plan(*(replace(it, node=name) for it in placed)))
+    own = "--plan own-plan.yaml --nodes own.yaml"
+    with api_server(folder) as api:
+        for line in ("plan manifests -o k9s", f"plan apply --kubeconfig {api.kubeconfig}"):
+            error = says(f"{line} {own}", 2)
+            assert error.startswith(f"headway: own.yaml: {name!r} is no name of a node in Kubernetes (63 small letters")
+            assert error.count("\n") == 1
+    assert not Path("k9s").exists()
+    assert name in says("plan show own-plan.yaml --nodes own.yaml")
+    assert "wrote c/compose.yaml" in says(f"plan compose -o c --node={name} {own}")
+
+
+def test_only_the_machines_of_the_plan_need_such_names(says: Callable[..., str]) -> None:
+    write_nodes(Path("nodes.yaml"), [*NODES, replace(NODES[0], name="Big_Box")])
+    assert "wrote k8s/engines.yaml" in says("plan manifests -o k8s")
+
+
+def test_a_machine_has_a_name(says: Callable[..., str]) -> None:
+    text = Path("nodes.yaml").read_text()
+    Path("nameless.yaml").write_text(text.replace("node-b", "' '"))
+    for line in ("plan compose -o c --nodes nameless.yaml", "plan show plan.yaml --nodes nameless.yaml"):
+        assert says(line, 2) == "headway: nameless.yaml: nodes.1.name: is no name of a machine\n"

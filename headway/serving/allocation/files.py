@@ -194,10 +194,12 @@ def read_nodes(path: Path) -> list[Node]:
 
 def parse_nodes(text: str, *, where: str) -> list[Node]:
     """Of a file's text, YAML or JSON."""
-    return [
-        Node(each.name, each.device, tuple(tuple(domain) for domain in each.domains))
-        for each in _parsed(text, Nodes, where).nodes
-    ]
+    found = []
+    for at, each in enumerate(_parsed(text, Nodes, where).nodes):
+        if not each.name.strip():
+            raise UsageError("is no name of a machine", where=f"{where}: nodes.{at}.name")
+        found.append(Node(each.name, each.device, tuple(tuple(domain) for domain in each.domains)))
+    return found
 
 
 def write_nodes(path: Path, nodes: Sequence[Node]) -> None:

@@ -25,11 +25,13 @@ def check_name(name: str, *, where: str) -> str:
     return name
 
 
-def check_node(name: str) -> str:
+def check_node(name: str, *, where: str = "") -> str:
     """A node's name, which is the value of a label, too. UsageError where it is none."""
     if len(name) > 63 or any(_PART.fullmatch(part) is None for part in name.split(".")):
         raise UsageError(
-            f"{name!r} is no name of a node in Kubernetes", hint="name the nodes as kubectl get nodes does (63 at most)"
+            f"{name!r} is no name of a node in Kubernetes",
+            where=where,
+            hint="63 small letters, digits, - and . at most, as kubectl get nodes or hostname prints it",
         )
     return name
 
