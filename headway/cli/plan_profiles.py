@@ -1,4 +1,4 @@
-"""What the verbs of `headway plan` and `headway profile` ask of profiles, nodes and models."""
+"""What the verbs of `headway plan` ask of profiles and nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headway.cli.shown import print_line
-from headway.errors import UsageError
 from headway.serving.allocation.devices import check_devices
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Demand, ModelProfile
@@ -32,15 +31,3 @@ def gpu_bytes(nodes: Sequence[Node]) -> int | None:
 def workflows_of(plan: Path) -> Path:
     """Where the workflows are that a plan was made for."""
     return plan.with_name(f"{plan.stem}.workflows{plan.suffix}")
-
-
-def engine_models(texts: Sequence[str], models: Sequence[str]) -> dict[str, str]:
-    """What the engine model knows models as, of `--engine-model NAME=MODEL`. UsageError: not one of `models`."""
-    known = {}
-    for text in texts:
-        name, equals, known_as = text.rpartition("=")
-        if not equals or name not in models:
-            raise UsageError(f"{text!r} names none of {', '.join(models)}", where="--engine-model", hint="NAME=MODEL")
-        hardware.known(hardware.MODELS, known_as, "model")
-        known[name] = known_as
-    return known

@@ -11,8 +11,8 @@ import typer
 from rich.cells import cell_len
 
 from headway.cli.called import read_all_calls
+from headway.cli.engine_model import EngineModels, check_context, check_longest, engine_models
 from headway.cli.plan_figures import interference_of, plain
-from headway.cli.plan_profiles import engine_models
 from headway.cli.shown import print_line, shown
 from headway.errors import UsageError
 from headway.serving.allocation.files import read_nodes, read_plan
@@ -20,13 +20,14 @@ from headway.serving.allocation.interference import PER_NEIGHBOUR
 from headway.serving.allocation.place import check_places
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Forecast, Plan
+from headway.serving.deploy.context import cache_bytes, longest
 from headway.serving.engine import hardware
 from headway.serving.policies import NAMES
 from headway.serving.simulate.instances import Running, instances, placed
 from headway.serving.simulate.steady import Coming, Length, most_in_flight, steady
 from headway.serving.simulate.workflow_summary import WorkflowSummary, summarise
 from headway.serving.simulate.workflows import Serve, run_workflows
-from headway.serving.workflows.calls import Run
+from headway.serving.workflows.calls import Call, Run
 from headway.serving.workflows.programs.recorded import Recorded
 from headway.serving.workflows.record import by_workflow, runs_of
 
@@ -57,10 +58,7 @@ def simulate(
     ] = "0.5,0.8,1",
     runs: Annotated[int, typer.Option(help="Runs of each workflow to measure, at least.")] = 300,
     policy: Annotated[str, typer.Option(help=f"Of the routers: {', '.join(POLICIES)}.")] = POLICY,
-    engine_model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=MODEL", help="What the engine model knows a model as, where that differs."),
-    ] = None,
+    engine_model: EngineModels = None,
     interference: Annotated[float, typer.Option(help="As for `plan make`.")] = PER_NEIGHBOUR,
     seed: Annotated[int, typer.Option(help="Of arrivals, and of which recorded run comes when.")] = 1,
 ) -> None:
@@ -77,7 +75,9 @@ def simulate(
     check_places(old, there, where=str(plan))
     recorded = _recorded(old, calls)
     programs = {name: Recorded(own, seed=seed) for name, own in recorded.items()}
-    running = _engines(old, there, programs, engine_model or [])
+    names = _names(old, there, programs, engine_model or [])
+    running = _engines(old, there, programs, names)
+    _check_lengths(old, there, [call for own in recorded.values() for it in own for call in it.calls], names)
     start = instances(running, policy=policy, interference=interference_of(interference))
     lonely_s = {name: sum(it.end_s - it.start_s for it in own) / len(own) for name, own in recorded.items()}
     width = max(cell_len(shown(name)) for name in ("workflow", *programs))
@@ -153,38 +153,56 @@ def _loads(text: str) -> list[float]:
     return loads
 
 
-def _engines(
+def _names(
     plan: Plan, nodes: Sequence[Node], programs: Mapping[str, Recorded], known_as: Sequence[str]
-) -> list[Running]:
-    """The plan's instances as engines."""
-    devices = {node.name: node.device for node in nodes}
-    block_tokens: dict[str, int] = {}
-    for program in programs.values():
-        for model, size in program.block_tokens.items():
-            block_tokens[model] = max(size, block_tokens.get(model, 0))
+) -> dict[str, str]:
+    """What the engine model knows models as. UsageError: it, or the plan, does not know one; or a GPU is not known."""
     planned = {it.model for it in plan.instances}
-    unplanned = sorted(set(block_tokens) - planned)
+    unplanned = sorted({model for program in programs.values() for model in program.block_tokens} - planned)
     if unplanned:
         raise UsageError(
             f"the recorded runs call {', '.join(unplanned)}, which the plan has not",
             where="--calls",
             hint=f"planned: {', '.join(sorted(planned))}",
         )
-    names = engine_models(known_as, sorted(planned))
+    devices = {node.name: node.device for node in nodes}
     for it in plan.instances:
         hardware.known(hardware.DEVICES, devices[it.node], "device")
-        if names.get(it.model, it.model) not in hardware.MODELS:
-            raise UsageError(
-                f"the engine model does not know {it.model}",
-                hint=f"--engine-model {it.model}=NAME, one of {', '.join(hardware.MODELS)}",
-            )
+    return engine_models(known_as, sorted(planned))
+
+
+def _engines(
+    plan: Plan, nodes: Sequence[Node], programs: Mapping[str, Recorded], names: Mapping[str, str]
+) -> list[Running]:
+    """The plan's instances as engines."""
+    block_tokens: dict[str, int] = {}
+    for program in programs.values():
+        for model, size in program.block_tokens.items():
+            block_tokens[model] = max(size, block_tokens.get(model, 0))
     return placed(
         plan.instances,
-        devices=devices,
+        devices={node.name: node.device for node in nodes},
         slices_per_gpu=plan.slices_per_gpu,
         block_tokens=block_tokens,
         engine_models=names,
     )
+
+
+def _check_lengths(plan: Plan, nodes: Sequence[Node], calls: Sequence[Call], names: Mapping[str, str]) -> None:
+    """UsageError where a call is longer than what one of its model's engines would take, started for this plan."""
+    devices = {node.name: hardware.DEVICES[node.device] for node in nodes if node.device in hardware.DEVICES}
+    for it in plan.instances:
+        check_context(calls, it.model, names.get(it.model, it.model))
+        net = hardware.MODELS[names.get(it.model, it.model)]
+        memory_bytes = int(devices[it.node].memory_bytes * (it.shape.slices / plan.slices_per_gpu))
+        degree = it.shape.tensor_parallel
+        bound = longest(it.model, net, cache_bytes(net, memory_bytes, degree), degree, ())
+        if bound.said_tokens is not None:
+            because = (
+                f"#{it.number} of the plan takes {bound.said_tokens} at most: its cache does not hold the model's "
+                f"context of {bound.context_tokens}"
+            )
+            check_longest(calls, it.model, bound.said_tokens, because)
 
 
 def _row(part: float, forecast: Forecast, found: WorkflowSummary) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -15,8 +14,8 @@ import typer
 from yarl import URL
 
 from headway.cli.called import read_all_calls, read_text
+from headway.cli.engine_model import EngineModels, check_context, check_longest, engine_models
 from headway.cli.journals import check_writable
-from headway.cli.plan_profiles import engine_models
 from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import parse_time
 from headway.errors import UsageError
@@ -61,10 +60,7 @@ def profile(
     device: Annotated[
         str, typer.Option(help=f"The GPU that the curves are of. The engine model knows {', '.join(hardware.DEVICES)}.")
     ] = "",
-    engine_model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=MODEL", help="What the engine model knows a model as, where that differs."),
-    ] = None,
+    engine_model: EngineModels = None,
     domain_gpus: Annotated[
         int, typer.Option(help="GPUs that are joined by a fast interconnect: the most for one instance.")
     ] = 8,
@@ -191,16 +187,13 @@ def _from_engine_model(
     if not device:
         raise UsageError("is needed", where="--device", hint=f"known: {', '.join(hardware.DEVICES)}")
     hardware.known(hardware.DEVICES, device, "device")
-    known = engine_models(names, models)
     for name in models:
         if not any(call.model == name for call in calls):
             heard = ", ".join(sorted({call.model for call in calls}))
             raise UsageError(f"no call to {name} was recorded", where="--model", hint=f"models in the calls: {heard}")
-        if known.get(name, name) not in hardware.MODELS:
-            raise UsageError(
-                f"the engine model does not know {name!r}",
-                hint=f"say what it is like: --engine-model {name}=MODEL, where MODEL is {_like(name)}",
-            )
+    known = engine_models(names, models)
+    for name in models:
+        check_context(calls, name, known.get(name, name))
     shapes = all_shapes(slices, domain_gpus)
     if len(shapes) > MANY_SIZES:
         print(f"{len(shapes)} sizes of {', '.join(models)}: this may take minutes", flush=True)
@@ -223,6 +216,7 @@ def _live(
     noted: Callable[[str], None],
 ) -> ModelProfile:
     try:
+        from headway.cli.live_context import context_of
         from headway.serving.loadgen.run import in_loop
         from headway.serving.profiling.live import Sweep, live_profile
     except ModuleNotFoundError as error:
@@ -241,7 +235,17 @@ def _live(
     sweep = Sweep(point_s=_some_time("--point", point), spread=spread, limits=limits)
     ask = Ask(model=served or model, endpoint=endpoint, ignore_eos=ignore_eos)
     told = partial(print, flush=True)
-    return in_loop(lambda: live_profile(model, calls, urls, sweep, ask=ask, told=told, noted=noted))
+
+    async def measured() -> ModelProfile:
+        for url in urls.values():
+            most_tokens = await context_of(url, ask.model)
+            if most_tokens is None:
+                check_context(calls, model, ask.model)
+            else:
+                check_longest(calls, model, most_tokens, f"{url} takes {most_tokens} at most")
+        return await live_profile(model, calls, urls, sweep, ask=ask, told=told, noted=noted)
+
+    return in_loop(measured)
 
 
 def _engines(texts: Sequence[str], slices: int) -> dict[Shape, URL]:
@@ -338,13 +342,6 @@ def _some_time(option: str, text: str) -> float:
     if not 0 < seconds < math.inf:
         raise UsageError(f"{text} is no time", where=option, hint="write for example 30s")
     return seconds
-
-
-def _like(name: str) -> str:
-    """Models that the engine model knows, those first whose names are like it."""
-    plain = name.rpartition("/")[2].lower().removeprefix("meta-").replace("-instruct", "")
-    close = difflib.get_close_matches(plain, hardware.MODELS, n=3)
-    return ", ".join([*close, *(known for known in hardware.MODELS if known not in close)])
 
 
 def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:

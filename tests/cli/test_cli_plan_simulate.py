@@ -137,7 +137,10 @@ def test_a_model_may_have_another_name_in_the_engine_model(says: Callable[..., s
     calls = recorded("w", 1, model="org/Mine")
     (other,) = rows(says(named, calls, f"--load 1 --runs 10 --engine-model org/Mine={MODEL}"))
     assert other == plain
-    assert "the engine model does not know org/Mine (--engine-model org/Mine=NAME" in says(named, calls, code=2)
+    assert (
+        "the engine model does not know 'org/Mine' (say what it is like: --engine-model org/Mine=MODEL, where MODEL is "
+        in says(named, calls, code=2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,6 +163,43 @@ def test_options_that_make_no_sense(says: Callable[..., str], options: str, what
     error = says(plan("w", 1.0), recorded("w", 1), options, 2)
     assert what in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_a_call_that_is_longer_than_the_models_context(says: Callable[..., str]) -> None:
+    fits, longer = recorded("w", 1), recorded("w", 1)
+    fits[3] = replace(fits[3], input_tokens=131072 - 100)
+    longer[3] = replace(longer[3], input_tokens=131072 - 99)
+    assert "yes" in says(plan("w", 0.001), fits, "--load 1 --runs 10")
+    error = says(plan("w", 0.001), longer, code=2)
+    assert error == (
+        "headway: --calls: a call to llama-3.2-1b has 131073 tokens with its answer (call 0 of run r3 of w), and the "
+        "context of llama-3.2-1b is 131072 (leave such runs out)\n"
+    )
+    named = f"--engine-model {MODEL}=llama-3-8b --nodes large.yaml"
+    write_nodes(Path("large.yaml"), [Node("n", "a100", ((0,),))])
+    assert f"a call to {MODEL} has 131073 tokens" in says(plan("w", 0.001), longer, named, 2)
+    assert "the context of llama-3-8b is 8192" in says(plan("w", 0.001), longer, named, 2)
+
+
+def test_a_call_that_is_longer_than_what_the_cache_of_a_part_holds(says: Callable[..., str]) -> None:
+    """0.3 of 16 GiB: 0.9 of it less 1 GiB and 2.5 GB of weights, at 32 KiB a token, as `plan manifests` says it."""
+    third = Shape(1, 3)
+    made = plan("w", 0.001)
+    made = replace(made, shares=(Share(MODEL, third, 1),), instances=(replace(made.instances[0], shape=third),))
+    held_tokens = ((16 * 2**30 * 3 // 10 * 9 // 10 - 2**30 - 2 * 1235746816) // (1 << 15) // 256 - 1) * 256
+    fits, longer = recorded("w", 1), recorded("w", 1)
+    fits[0] = replace(fits[0], input_tokens=held_tokens - 100)
+    longer[0] = replace(longer[0], input_tokens=held_tokens - 99)
+    assert "yes" in says(made, fits, "--load 1 --runs 10")
+    error = says(made, longer, code=2)
+    assert f"a call to {MODEL} has {held_tokens + 1} tokens with its answer (call 0 of run r0 of w)" in error
+    assert (
+        f"and #0 of the plan takes {held_tokens} at most: its cache does not hold the model's context of 131072"
+        in error
+    )
+    assert error.count("\n") == 1
+    assert run(["plan", "manifests", "-o", "k8s"]) == 0
+    assert f"'{held_tokens}'" in Path("k8s/engines.yaml").read_text()
 
 
 def test_files_that_do_not_go_together(says: Callable[..., str]) -> None:

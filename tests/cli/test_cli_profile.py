@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from headway.serving.allocation.files import read_profiles, write_profiles
 from headway.serving.allocation.types import Curve, ModelProfile, Shape
 from headway.serving.workflows.calls import Call
 from headway.serving.workflows.files import write_calls
+from tests.fakes.engine import engines
 from tests.fakes.openai_server import nobody
 
 HEAD = "model,tensor_parallel,slices,rate,latency_s,p99_s,saturation\n"
@@ -119,3 +124,69 @@ def test_an_engine_that_is_not_there_is_a_failure_and_leaves_no_file(capsys: pyt
         assert run(line.split()) == 1
     assert capsys.readouterr().err == f"headway: cannot connect to {url} (refused)\n"
     assert not Path("profiles.yaml").exists()
+
+
+def long_calls(model: str, tokens: int) -> str:
+    """A file of calls, one of which has so many tokens with its answer."""
+    calls = [Call("w", f"r{at}", "0", model, 5.0 * at, 5.0 * at + 1, 100 + at, 5) for at in range(8)]
+    Path("long.jsonl").write_text(write_calls([*calls, Call("w", "long", "7", model, 90.0, 91.0, tokens - 5, 5)]))
+    return "--calls long.jsonl"
+
+
+def test_a_call_that_is_longer_than_the_models_context(capsys: pytest.CaptureFixture[str]) -> None:
+    model = "deepseek-7b"
+    line = "profile --from engine-model --device a100 --slices 1 --domain-gpus 1 --no-cache"
+    assert run([*line.split(), *long_calls(model, 4097).split()]) == 2
+    shown = capsys.readouterr()
+    assert shown.err == (
+        f"headway: --calls: a call to {model} has 4097 tokens with its answer (call 7 of run long of w), and the "
+        f"context of {model} is 4096 (leave such runs out)\n"
+    )
+    assert not shown.out
+    assert not Path("profiles.yaml").exists()
+    assert run([*line.split(), *long_calls(model, 4096).split()]) == 0
+    assert run([*line.split(), *long_calls(model, 4097).split(), f"--engine-model={model}=llama-3-8b"]) == 0
+
+
+def test_an_engine_that_says_what_it_takes_is_not_sent_more(capsys: pytest.CaptureFixture[str]) -> None:
+    with an_engine(SMALL) as url:
+        line = f"profile --engine 1x10={url} --calls calls.jsonl --model {SMALL}"
+        assert run(line.replace("--calls calls.jsonl", long_calls(SMALL, 32769)).split()) == 2
+    shown = capsys.readouterr()
+    assert f"a call to {SMALL} has 32769 tokens with its answer (call 7 of run long of w)" in shown.err
+    assert f"and {url} takes 32768 at most (leave such runs out)\n" in shown.err
+    assert not shown.out, "nothing was measured"
+    assert not Path("profiles.yaml").exists()
+
+
+def test_of_an_engine_that_does_not_say_it_the_models_own_context_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    with nobody() as url:
+        line = f"profile --engine 1x10={url} {long_calls(SMALL, 131073)}"
+        assert run(line.split()) == 2
+        assert f"and the context of {SMALL} is 131072 (leave such runs out)\n" in capsys.readouterr().err
+        assert run([*line.split(), "--served-model-name", "somebody/else"]) == 1
+    assert capsys.readouterr().err.startswith("headway: cannot connect to")
+
+
+@contextmanager
+def an_engine(model: str) -> Iterator[str]:
+    """Where one runs, in a thread, until the block ends."""
+    loop, ready = asyncio.new_event_loop(), threading.Event()
+    stop, urls = asyncio.Event(), []
+
+    async def serve() -> None:
+        async with engines(1, model=model) as running:
+            urls.append(running[0].url)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield urls[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        assert not thread.is_alive()
+        loop.close()

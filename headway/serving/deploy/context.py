@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.errors import UsageError
-from headway.serving.engine.hardware import BYTES_PER_VALUE, Model
+from headway.serving.engine.hardware import BYTES_PER_VALUE, MEMORY_SHARE, RESERVE_BYTES, Model
 
 OPTION = "--max-model-len"
 ROUND_TOKENS = 256
@@ -41,15 +41,26 @@ class Longest:
     asked: bool
 
 
+def cache_bytes(net: Model, memory_bytes: int, tensor_parallel: int) -> int:
+    """Of the cache on each GPU of a server that has so much of its memory; below 0: the weights have no room.
+
+    Args:
+        net: the server's model.
+        memory_bytes: of each GPU.
+        tensor_parallel: GPUs that share the model (count).
+    """
+    return int(memory_bytes * MEMORY_SHARE - net.parameters * BYTES_PER_VALUE / tensor_parallel - RESERVE_BYTES)
+
+
 def longest(
-    name: str, net: Model | None, cache_bytes: int | None, tensor_parallel: int, arguments: Sequence[str]
+    name: str, net: Model | None, room_bytes: int | None, tensor_parallel: int, arguments: Sequence[str]
 ) -> Longest:
     """What a server can take, and what it must be told.
 
     Args:
         name: of the server, for messages.
         net: its model; None: not known.
-        cache_bytes: of its cache on each GPU; None: not known.
+        room_bytes: of its cache on each GPU; None: not known.
         tensor_parallel: GPUs that share the model (count).
         arguments: the user's own.
 
@@ -59,9 +70,9 @@ def longest(
     text = _value(arguments, "max-model-len", shortest="max-model")
     asked_tokens = _tokens(text) if text is not None and text not in _FITTED else None
     held_tokens = None
-    if net is not None and cache_bytes is not None:
+    if net is not None and room_bytes is not None:
         held_tokens = _held(
-            net, cache_bytes, tensor_parallel, _value(arguments, "kv-cache-dtype", shortest="kv-cache-d")
+            net, room_bytes, tensor_parallel, _value(arguments, "kv-cache-dtype", shortest="kv-cache-d")
         )
     if asked_tokens is not None and held_tokens is not None and 0 < held_tokens < asked_tokens:
         raise UsageError(
@@ -76,7 +87,7 @@ def longest(
     return Longest(held_tokens, max(contexts, default=None), said_tokens, text is not None)
 
 
-def _held(net: Model, cache_bytes: int, tensor_parallel: int, kind: str | None) -> int | None:
+def _held(net: Model, room_bytes: int, tensor_parallel: int, kind: str | None) -> int | None:
     """Tokens of one request; None where the size of a cached value is not known."""
     if kind in (None, "auto", "bfloat16", "float16", "half"):
         value_bytes = BYTES_PER_VALUE
@@ -85,7 +96,7 @@ def _held(net: Model, cache_bytes: int, tensor_parallel: int, kind: str | None) 
     else:
         return None
     heads = math.ceil(net.kv_heads / tensor_parallel)  # of each GPU; with more GPUs than heads they are kept twice
-    tokens = cache_bytes // (2 * net.layers * heads * net.head_size * value_bytes)
+    tokens = room_bytes // (2 * net.layers * heads * net.head_size * value_bytes)
     return max(0, tokens // ROUND_TOKENS - 1) * ROUND_TOKENS  # vLLM keeps one block for itself
 
 

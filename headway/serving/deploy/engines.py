@@ -22,7 +22,7 @@ from headway.serving.allocation.place import check_places
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Instance, Plan
 from headway.serving.deploy.arguments import check_arguments
-from headway.serving.deploy.context import OPTION, Longest, longest
+from headway.serving.deploy.context import OPTION, Longest, cache_bytes, longest
 from headway.serving.engine import hardware
 
 MEMORY_SHARE = hardware.MEMORY_SHARE
@@ -151,20 +151,18 @@ def _engine(name: str, instance: Instance, part: float, node: Node, options: Eng
         *("--tensor-parallel-size", str(degree)),
         *("--gpu-memory-utilization", f"{math.floor(1000 * part * MEMORY_SHARE) / 1000:g}"),
     ]
-    cache_bytes = None
-    if memory_bytes is not None and weights_bytes is not None:
-        cache_bytes = int(memory_bytes * MEMORY_SHARE - weights_bytes / degree - hardware.RESERVE_BYTES)
-    bound = longest(name, net, cache_bytes, degree, options.arguments)
-    if memory_bytes is not None and cache_bytes is not None:
-        if cache_bytes <= 0 or bound.held_tokens == 0:
-            used_bytes = memory_bytes * MEMORY_SHARE - cache_bytes
+    room_bytes = cache_bytes(net, memory_bytes, degree) if net is not None and memory_bytes is not None else None
+    bound = longest(name, net, room_bytes, degree, options.arguments)
+    if memory_bytes is not None and room_bytes is not None:
+        if room_bytes <= 0 or bound.held_tokens == 0:
+            used_bytes = memory_bytes * MEMORY_SHARE - room_bytes
             raise UsageError(
                 f"{model} on {node.name} needs {used_bytes / 1e9:.1f} GB before it has a "
                 f"cache, and its part of the GPU is {memory_bytes / 1e9:.1f} GB",
                 hint="plan with a profile that knows the model's memory: headway profile --from engine-model",
             )
         if part < 1 or bound.said_tokens is not None:
-            command += ["--kv-cache-memory-bytes", str(cache_bytes)]
+            command += ["--kv-cache-memory-bytes", str(room_bytes)]
     if bound.said_tokens is not None:
         command += [OPTION, str(bound.said_tokens)]
     return Engine(name, instance, part, memory_bytes, weights_bytes, bound, (*command, *options.arguments))
