@@ -34,7 +34,7 @@ from headway.cli.plan_files import (
     remove_stale,
     write_files,
 )
-from headway.cli.plan_objects import ObjectOptions, objects, refuse_all, tell
+from headway.cli.plan_objects import ObjectOptions, objects, plan_of, refuse_all, tell
 from headway.errors import UsageError
 from headway.report.words import counted
 from headway.serving.deploy import compose as composing
@@ -59,8 +59,8 @@ def manifests(
     namespace: Annotated[str, typer.Option(help="Of all objects.")] = "default",
 ) -> None:
     """Write a plan's Kubernetes manifests, and the gateway's: its objects, or its file."""
-    made = objects(asked, namespace)
-    of, sharing = made.of, asked.sharing
+    of, sharing = plan_of(asked), asked.sharing
+    made = objects(of, asked, namespace)
     texts = {ENGINES_FILE: documents(made.engines)}
     if made.gateway is not None:
         texts[GATEWAY_OBJECTS_FILE] = documents(made.gateways)
@@ -171,8 +171,9 @@ def apply(
         with closing(Cluster(Reach(kubeconfig, context), written.namespace)) as cluster:
             _bring(cluster, written.manifests, written.plan, yes=yes)
         return
+    of = plan_of(asked)
     with closing(Cluster(Reach(kubeconfig, context), namespace)) as cluster:
-        made = objects(asked, cluster.namespace)
+        made = objects(of, asked, cluster.namespace)
         _bring(cluster, (*made.engines, *made.gateways), asked.name, yes=yes)
     tell(made, asked)
 

@@ -83,15 +83,19 @@ class Objects:
     gateways: list[Manifest]
 
 
-def objects(asked: ObjectOptions, namespace: str) -> Objects:
-    """All objects of a plan. UsageError where there can be none."""
-    of = planned(
+def plan_of(asked: ObjectOptions) -> Planned:
+    """Read the plan. UsageError for what is wrong."""
+    return planned(
         asked.plan,
         asked.nodes,
         engine_options(asked.image, asked.weights, asked.known_as, asked.argument),
         together="gpu" if asked.sharing == "dra" else "node",
         in_cluster=True,
     )
+
+
+def objects(of: Planned, asked: ObjectOptions, namespace: str) -> Objects:
+    """All objects of a plan. UsageError where there can be none."""
     options = KubernetesOptions(
         name=asked.name,
         namespace=namespace,
