@@ -140,9 +140,8 @@ def full(known: Known, chosen: Chosen, seed: int) -> dict[str, JsonValue]:
         calls = sum(call.model == use.model and 0 <= call.end_s - begin_s < turn_s for call in simulated.calls)
         return calls / turn_s / use.calls
 
-    return {
-        str(lanes): rate for lanes, rate in grown(throughput, first=math.ceil(said.throughput * of.latency_s)).items()
-    }
+    first = math.ceil(CROWD * said.throughput * of.latency_s)
+    return {str(lanes): rate for lanes, rate in grown(throughput, first=first, closer=(2**0.5,)).items()}
 
 
 def find_peak(work: Json) -> Json:
