@@ -10,10 +10,11 @@ from pathlib import Path
 
 from headway.errors import UsageError
 from headway.serving import engine, prefix
+from headway.serving.allocation import crowd, recorded, replay
 from headway.serving.allocation import engine_profile as making
-from headway.serving.allocation import replay
 from headway.serving.allocation.files import read_profiles, write_profiles
 from headway.serving.allocation.types import ModelProfile, Shape
+from headway.serving.workflows import blocks
 from headway.serving.workflows.calls import Call
 from headway.serving.workflows.files import to_line
 
@@ -74,5 +75,5 @@ def _key(wanted: Sequence[object], calls: Sequence[Call]) -> str:
 
 def _sources() -> list[Path]:
     """The modules that decide what a profile is: a file that older ones made is not taken for one of theirs."""
-    modules = [making.__file__, replay.__file__, prefix.__file__]
-    return [*map(Path, modules), *sorted(file for folder in engine.__path__ for file in Path(folder).glob("*.py"))]
+    modules = [Path(str(it.__file__)) for it in (making, replay, crowd, recorded, blocks, prefix)]
+    return [*modules, *sorted(file for folder in engine.__path__ for file in Path(folder).glob("*.py"))]
