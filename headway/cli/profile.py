@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
+from rich.console import Console
+from rich.progress import Progress, TaskID
 from yarl import URL
 
 from headway.cli.called import read_all_calls, read_text
@@ -27,6 +30,7 @@ from headway.serving.engine import hardware
 from headway.serving.loadgen.ask import ENDPOINTS, Ask
 from headway.serving.loadgen.client import Limits, base_url
 from headway.serving.profiling.cache import cached_profile, default_folder
+from headway.serving.profiling.processes import in_processes
 from headway.serving.profiling.table import read_table
 from headway.serving.workflows.calls import Call
 
@@ -37,8 +41,8 @@ MOST_SLICES = 100
 """Of a GPU: MPS divides its arithmetic by whole percents."""
 MOST_GPUS = 1024
 """In one fast domain, and instances that share a burst: more are taken for a slip of the keyboard."""
-MANY_SIZES = 20
-"""From so many sizes of a model on, it is said beforehand that it takes a while."""
+MANY_CURVES = 20
+"""Of a model: from so many on it is said in the beginning where there is no bar, since it may take minutes."""
 _ENGINE = re.compile(r"(\d+)x(\d+)=(.+)")
 _ENGINE_MODEL_ONLY = ("engine_model", "domain_gpus", "cache", "no_cache")
 _LIVE_ONLY = ("served_model_name", "endpoint", "ignore_eos", "point", "spread", "limit")
@@ -195,11 +199,44 @@ def _from_engine_model(
     for name in models:
         check_context(calls, name, known.get(name, name))
     shapes = all_shapes(slices, domain_gpus)
-    if len(shapes) > MANY_SIZES:
-        print(f"{len(shapes)} sizes of {', '.join(models)}: this may take minutes", flush=True)
-    return [
-        cached_profile(cache, name, device, calls, shapes, slices, engine_model=known.get(name, "")) for name in models
-    ]
+    with _Bar() as bar:
+        return [
+            cached_profile(
+                cache,
+                name,
+                device,
+                calls,
+                shapes,
+                slices,
+                engine_model=known.get(name, ""),
+                curves_of=in_processes(partial(bar.told, name)),
+            )
+            for name in models
+        ]
+
+
+class _Bar:
+    """How many of a model's curves are made: a bar on a terminal, a line elsewhere where there are many; on stderr."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._progress = Progress(console=self._console, transient=True, disable=not self._console.is_terminal)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def told(self, model: str, done: int, total: int) -> None:
+        """`done` of `total` are made."""
+        if model not in self._tasks:
+            self._tasks[model] = self._progress.add_task(model, total=total)
+            if total >= MANY_CURVES and not self._console.is_terminal:
+                print(f"{model}: {total} curves are made", file=sys.stderr, flush=True)
+        self._progress.update(self._tasks[model], completed=done)
 
 
 def _live(

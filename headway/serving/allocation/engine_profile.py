@@ -14,12 +14,14 @@ where calls come in bursts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from headway.errors import UsageError
 from headway.serving.allocation.crowd import Crowds
+from headway.serving.allocation.recorded import Recorded
 from headway.serving.allocation.replay import Replay
 from headway.serving.allocation.types import Curve, ModelProfile, Shape
 from headway.serving.engine import hardware
@@ -38,6 +40,19 @@ LEAST_CALLS = 2
 """Calls of the longest kind that an instance's cache must hold (count)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A curve to be made: of an engine that is one of `spread` that share every burst, from so many calls a point."""
+
+    engine: EngineProfile
+    spread: int
+    calls: int
+
+
+CurvesOf = Callable[[Sequence[Call], int, Sequence[Task]], Iterable[Curve]]
+"""As `curves`."""
+
+
 def all_shapes(slices_per_gpu: int, domain_gpus: int) -> list[Shape]:
     """Every fraction of a GPU, and whole GPUs by powers of two inside a fast domain."""
     degrees = [1 << power for power in range(1, domain_gpus.bit_length()) if 1 << power <= domain_gpus]
@@ -54,6 +69,7 @@ def engine_profile(
     *,
     engine_model: str = "",
     seed: int = 0,
+    curves_of: CurvesOf | None = None,
 ) -> ModelProfile:
     """Curves of a model on those shapes that it fits into; it fits where the cache holds the longest calls.
 
@@ -65,6 +81,7 @@ def engine_profile(
         slices_per_gpu: parts of a GPU that shapes count in.
         engine_model: a name in `hardware.MODELS`; empty: `model_name`.
         seed: of gaps and of the order of runs.
+        curves_of: makes the curves, in processes for instance; None: `curves`, one after the other.
 
     Raises:
         UsageError: unknown names, no calls to the model, or no shape that it fits into.
@@ -84,11 +101,12 @@ def engine_profile(
             f"{name} with {LEAST_CALLS} calls of {longest} tokens fits into no shape on {device}",
             hint="allow a higher tensor-parallel degree, or take larger GPUs",
         )
-    replay, crowds = Replay(mine, seed=seed), Crowds(mine, seed=seed)
-    spreads = {
-        spread: {shape: _curve(replay, crowds, engine, spread) for shape, engine in engines.items()}
-        for spread in (SPREADS if replay.bursty else SPREADS[:1])
-    }
+    wanted = SPREADS if Recorded(mine, seed=seed).bursty else SPREADS[:1]
+    asked = [(spread, shape) for spread in wanted for shape in engines]
+    tasks = [Task(engines[shape], spread, CALLS) for spread, shape in asked]
+    spreads: dict[int, dict[Shape, Curve]] = {spread: {} for spread in wanted}
+    for (spread, shape), curve in zip(asked, (curves_of or curves)(mine, seed, tasks), strict=True):
+        spreads[spread][shape] = curve
     return ModelProfile(
         model=model_name,
         curves=spreads.pop(1),
@@ -124,13 +142,28 @@ def least_bytes(model: str, tensor_parallel: int, cache_tokens: int) -> int:
     return math.ceil((held_bytes / tensor_parallel + hardware.RESERVE_BYTES) / hardware.MEMORY_SHARE)
 
 
-def _curve(replay: Replay, crowds: Crowds, engine: EngineProfile, spread: int) -> Curve:
-    saturation = crowds.saturation(engine, CALLS // 2, spread=spread)
-    rates = tuple(load * saturation for load in LOADS)
-    points = [replay.latencies_s(engine, CALLS, rate, spread=spread) for rate in rates]
-    return Curve(
-        rates,
-        latencies_s=tuple(float(np.mean(point)) for point in points),
-        p99_s=tuple(float(np.quantile(point, 0.99)) for point in points),
-        saturation=saturation,
-    )
+class Maker:
+    """Makes curves of the same calls; `seed` as in `engine_profile`."""
+
+    def __init__(self, calls: Sequence[Call], seed: int) -> None:
+        self._replay, self._crowds = Replay(calls, seed=seed), Crowds(calls, seed=seed)
+
+    def curve(self, task: Task) -> Curve:
+        """One curve."""
+        engine, spread = task.engine, task.spread
+        saturation = self._crowds.saturation(engine, task.calls // 2, spread=spread)
+        rates = tuple(load * saturation for load in LOADS)
+        points = [self._replay.latencies_s(engine, task.calls, rate, spread=spread) for rate in rates]
+        return Curve(
+            rates,
+            latencies_s=tuple(float(np.mean(point)) for point in points),
+            p99_s=tuple(float(np.quantile(point, 0.99)) for point in points),
+            saturation=saturation,
+        )
+
+
+def curves(calls: Sequence[Call], seed: int, tasks: Sequence[Task]) -> Iterator[Curve]:
+    """The curves of the tasks, in their order."""
+    maker = Maker(calls, seed)
+    for task in tasks:
+        yield maker.curve(task)

@@ -34,6 +34,7 @@ def cached_profile(
     *,
     engine_model: str = "",
     seed: int = 0,
+    curves_of: making.CurvesOf | None = None,
 ) -> ModelProfile:
     """As `engine_profile.engine_profile`, from a file of `folder` where it is there; None: no folder.
 
@@ -42,7 +43,16 @@ def cached_profile(
     mine = [call for call in calls if call.model == model]
 
     def make() -> ModelProfile:
-        return making.engine_profile(model, device, calls, shapes, slices_per_gpu, engine_model=engine_model, seed=seed)
+        return making.engine_profile(
+            model,
+            device,
+            calls,
+            shapes,
+            slices_per_gpu,
+            engine_model=engine_model,
+            seed=seed,
+            curves_of=curves_of,
+        )
 
     if folder is None or not mine:
         return make()
