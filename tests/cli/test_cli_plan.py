@@ -75,19 +75,6 @@ def planned(folder: Path, made: tuple[Path, str]) -> str:
     return made[1]
 
 
-@pytest.fixture
-def says(capsys: pytest.CaptureFixture[str]) -> Callable[[str, int], str]:
-    """Runs a line, checks its exit code, and gives back what it printed."""
-
-    def asked(line: str, code: int = 0) -> str:
-        capsys.readouterr()
-        assert run(line.split()) == code
-        printed = capsys.readouterr()
-        return printed.err if code == 2 else printed.out
-
-    return asked
-
-
 def test_a_plan_is_made_and_says_what_it_promises_and_why(planned: str) -> None:
     assert "ask at 2/s: " in planned
     assert "limits" in planned

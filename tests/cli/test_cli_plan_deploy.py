@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headway.cli.main import run
 from headway.serving.allocation.files import write_nodes, write_plan
 from headway.serving.gateway.config_file import load_config, parse_config
 from tests.fakes.kubernetes_api import api_server
@@ -27,19 +26,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_plan(Path("clash.yaml"), plan(part("a", 0, 5, 0), part("a-0", 0, 5, 0)))
     write_nodes(Path("nodes.yaml"), NODES)
     return tmp_path
-
-
-@pytest.fixture
-def says(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a line, checks its exit code, and gives back what it printed."""
-
-    def asked(line: str, code: int = 0, *more: str) -> str:
-        capsys.readouterr()
-        assert run([*line.split(), *more]) == code
-        printed = capsys.readouterr()
-        return printed.err if code else printed.out
-
-    return asked
 
 
 def documents(file: str) -> list[dict[str, object]]:

@@ -23,18 +23,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return tmp_path
 
 
-@pytest.fixture
-def says(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a line, checks its exit code, and gives back what it printed."""
-
-    def asked(line: str, code: int = 0) -> str:
-        assert run(line.split()) == code
-        printed = capsys.readouterr()
-        return printed.err if code == 2 else printed.out
-
-    return asked
-
-
 MAKE = "plan make --calls calls.jsonl --rate ask=0.5"
 
 
