@@ -71,7 +71,7 @@ def blended(low: Curve, high: Curve, part: float) -> Curve:
     def between(one: float, other: float) -> float:
         return one * (1 - part) + other * part
 
-    loads = sorted({round(rate / curve.saturation, 9) for curve in (low, high) for rate in curve.rates})
+    loads = sorted({round(rate / curve.saturation, 9) for curve in (low, high) for rate in curve.rates} - {1.0})
     saturation = between(low.saturation, high.saturation)
     at = [(load * low.saturation, load * high.saturation) for load in loads]
     return Curve(

@@ -18,15 +18,15 @@ MODEL = "llama-3.2-3b"
 PAUSE_S = 3.0
 
 
-def turns(runs: int = 6, each: int = 5, *, tokens: int = 640, out: int = 40) -> list[Call]:
-    """Runs of which each turn reads all that was said before it, `PAUSE_S` after the last one's end."""
+def turns(runs: int = 6, each: int = 5, *, tokens: int = 640, out: int = 40, pause_s: float = PAUSE_S) -> list[Call]:
+    """Runs of which each turn reads all that was said before it, `pause_s` after the last one's end."""
     return [
         Call(
             "w",
             f"r{number}",
             f"{number}-{turn}",
             MODEL,
-            begin_s := 1000.0 * number + turn * (1.0 + PAUSE_S),
+            begin_s := 1000.0 * number + turn * (1.0 + pause_s),
             begin_s + 1.0,
             tokens * (turn + 1),
             out,
@@ -84,6 +84,24 @@ def test_the_best_size_of_a_crowd_is_found_where_too_many_do_less() -> None:
     assert max(found.values()) > 90
     assert max(found) == 128
     assert grown(lambda runs: min(runs, 50), first=1)[64] == 50
+    small = grown(lambda runs: runs if runs < 4 else 4 / runs)
+    assert max(small, key=lambda runs: small[runs]) == 3
+    assert grown(lambda runs: 1 / runs)[1] == 1
+
+
+def test_with_few_runs_in_its_cache_an_engine_is_measured_with_few() -> None:
+    tiny = engine(cache_tokens=25_000)  # of two or three runs of 6 to 10 thousand tokens
+    crowds = Crowds(turns(tokens=2048, out=10, pause_s=0.0), seed=1)
+    assert crowds.throughput(tiny, 2, 400) > 1.1 * crowds.throughput(tiny, 8, 400)
+    assert crowds.saturation(tiny, 400) >= crowds.throughput(tiny, 2, 400)
+
+
+def test_pauses_of_a_minute_do_not_make_an_engine_slower() -> None:
+    """It takes tens of thousands of runs to keep it busy then."""
+    alone = Crowds(turns(each=1), seed=1).saturation(engine(), 200)
+    pausing = [replace(it, start_s=60 * it.start_s, end_s=60 * it.start_s + 1.0) for it in turns(out=40)]
+    of_runs = Crowds(pausing, seed=1).saturation(engine(), 200)
+    assert of_runs > alone / 5, "prompts are 3 times as long in the mean, and are not found in the cache"
 
 
 def test_saturation_is_that_of_the_best_crowd_and_hardly_depends_on_the_calls_that_are_measured() -> None:
