@@ -13,12 +13,14 @@ from typing import Annotated, Self
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from yarl import URL
 
 from headway.cli.called import read_all_calls, read_text
 from headway.cli.engine_model import EngineModels, check_context, check_longest, engine_models
 from headway.cli.journals import check_writable
+from headway.cli.profile_curves import on_all_cores
+from headway.cli.shown import cell, print_line, shown
 from headway.cli.tables import plain_table, print_table
 from headway.cluster.units import parse_time
 from headway.errors import UsageError
@@ -30,7 +32,6 @@ from headway.serving.engine import hardware
 from headway.serving.loadgen.ask import ENDPOINTS, Ask
 from headway.serving.loadgen.client import Limits, base_url
 from headway.serving.profiling.cache import cached_profile, default_folder
-from headway.serving.profiling.processes import in_processes
 from headway.serving.profiling.table import read_table
 from headway.serving.workflows.calls import Call
 
@@ -162,10 +163,10 @@ def profile(
     _save(output, made, slices)
     _print_table(made, slices)
     for note in notes:
-        print(f"note: {note}")
+        print_line(f"note: {note}")
     if not device:
         print("note: without --device nothing checks that a plan's nodes have the GPUs that these curves are of")
-    print(f"wrote {output}: profiles of {', '.join(each.model for each in made)}")
+    print_line(f"wrote {output}: profiles of {', '.join(each.model for each in made)}")
 
 
 def _imported(path: Path, models: Sequence[str], slices: int) -> list[ModelProfile]:
@@ -209,7 +210,7 @@ def _from_engine_model(
                 shapes,
                 slices,
                 engine_model=known.get(name, ""),
-                curves_of=in_processes(partial(bar.told, name)),
+                curves_of=on_all_cores(partial(bar.told, name)),
             )
             for name in models
         ]
@@ -220,7 +221,13 @@ class _Bar:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._progress = Progress(console=self._console, transient=True, disable=not self._console.is_terminal)
+        columns = (
+            TextColumn("{task.description}", markup=False),  # a model's name, where square brackets are no markup
+            *(BarColumn(), TaskProgressColumn(), TimeRemainingColumn()),
+        )
+        self._progress = Progress(
+            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
+        )
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -233,9 +240,9 @@ class _Bar:
     def told(self, model: str, done: int, total: int) -> None:
         """`done` of `total` are made."""
         if model not in self._tasks:
-            self._tasks[model] = self._progress.add_task(model, total=total)
+            self._tasks[model] = self._progress.add_task(shown(model), total=total)
             if total >= MANY_CURVES and not self._console.is_terminal:
-                print(f"{model}: {total} curves are made", file=sys.stderr, flush=True)
+                print(f"{shown(model)}: {total} curves are made", file=sys.stderr, flush=True)
         self._progress.update(self._tasks[model], completed=done)
 
 
@@ -351,7 +358,7 @@ def _print_table(profiles: Sequence[ModelProfile], slices: int) -> None:
         for shape, curve in sorted(profile.curves.items()):
             half = curve.saturation / 2
             table.add_row(
-                profile.model,
+                cell(profile.model),
                 words(shape, slices),
                 f"{curve.saturation:.3g}",
                 f"{curve.latencies_s[0]:.3g} s",

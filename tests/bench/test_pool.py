@@ -23,6 +23,7 @@ from headway.bench.pool import ASIDE, ROWS, code_version, read_rows, run_cells
 from headway.bench.progress import Shown
 from headway.errors import HeadwayError, UsageError
 from headway.sim.studies.cells import Cell, Json, Row, parse_row
+from tests.running import left, members
 
 
 def squared(work: Json) -> Json:
@@ -209,19 +210,6 @@ def _until_rows(path: Path, count: int) -> None:
     raise AssertionError("no rows came")
 
 
-def _members(session: int) -> list[int]:
-    """Processes of a session that still run."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_ended_goes_on_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     process = _start(tmp_path)
@@ -239,11 +227,7 @@ def test_a_run_that_is_ended_goes_on_and_leaves_no_process(tmp_path: Path, numbe
         assert "interrupted: " in said
         assert "the same command goes on from there" in said
         assert len(said.splitlines()) == 1
-    for _ in range(200):
-        if not _members(process.pid):
-            break
-        time.sleep(0.05)
-    assert _members(process.pid) == []
+    assert left(process.pid) == []
     kept = len(read_rows(rows))
     assert 2 <= kept <= 3
     (tmp_path / "go").touch()
@@ -325,7 +309,7 @@ def ray_address() -> Iterator[str]:
         process.terminate()
         process.wait(60)
         log.close()
-        for number in _members(process.pid):
+        for number in members(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)

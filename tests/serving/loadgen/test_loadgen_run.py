@@ -47,7 +47,7 @@ def sent(
         ask = Ask(model=model, endpoint=more.pop("endpoint", "chat"))
         outcome = await run(load(requests, **more), ask, base_url(server.url), limits=limits, stop=stop)
         if watching is not None:
-            await watching
+            watching.cancel()
         return outcome
 
     return in_loop(main)
