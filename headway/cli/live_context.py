@@ -10,7 +10,7 @@ from yarl import URL
 ANSWER_S = 10.0
 """How long an answer is waited for, seconds."""
 MOST_BYTES = 1 << 20
-"""Of an answer."""
+"""Of an answer: of one that has more the beginning is read, which is no JSON."""
 
 
 async def context_of(url: URL, model: str) -> int | None:
@@ -25,8 +25,16 @@ async def context_of(url: URL, model: str) -> int | None:
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url / "v1" / "models") as answer:
-            listed = json.loads(await answer.content.read(MOST_BYTES))["data"]
+            listed = json.loads(await _body(answer.content))["data"]
             found = [each.get("max_model_len") for each in listed if each["id"] == model]
     except (TimeoutError, OSError, aiohttp.ClientError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return found[0] if found and isinstance(found[0], int) and found[0] > 0 else None
+
+
+async def _body(content: aiohttp.StreamReader) -> bytes:
+    """All of it, or the first MOST_BYTES: one `read` gives what has come by then."""
+    body = bytearray()
+    while len(body) < MOST_BYTES and (piece := await content.read(MOST_BYTES - len(body))):
+        body += piece
+    return bytes(body)
