@@ -26,13 +26,15 @@ def engine_models(texts: Sequence[str], models: Sequence[str]) -> dict[str, str]
         models: all that are asked for.
 
     Raises:
-        UsageError: a text names none of `models`, or one of these is not known.
+        UsageError: a text names none of `models`, or one a second time; or one of these is not known.
     """
     known = {}
     for text in texts:
         name, equals, known_as = text.rpartition("=")
         if not equals or name not in models:
             raise UsageError(f"{text!r} names none of {', '.join(models)}", where="--engine-model", hint="NAME=MODEL")
+        if name in known:
+            raise UsageError(f"{name} is there twice", where="--engine-model")
         hardware.known(hardware.MODELS, known_as, "model")
         known[name] = known_as
     for name in models:

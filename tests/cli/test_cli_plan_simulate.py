@@ -154,6 +154,10 @@ def test_a_model_may_have_another_name_in_the_engine_model(says: Callable[..., s
         ("--policy learned", "--policy: 'learned' is none of"),
         ("--engine-model other=llama-3-8b", "--engine-model: 'other=llama-3-8b' names none of llama-3.2-1b"),
         (f"--engine-model {MODEL}=nothing", "nothing"),
+        (
+            f"--engine-model {MODEL}=llama-3-8b --engine-model {MODEL}=llama-3.2-3b",
+            f"--engine-model: {MODEL} is there twice",
+        ),
         ("--interference -1", "--interference: a slowdown of -1 is not 0 or more"),
         ("--plan none.yaml", "none.yaml: cannot read it"),
         ("--nodes none.yaml", "none.yaml: cannot read it"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.cli import profile as profile_command
 from headway.cli.main import run
 from headway.serving.allocation import engine_profile
 from headway.serving.allocation.files import read_profiles, write_profiles
@@ -73,6 +75,30 @@ def test_a_device_may_be_written_in_capitals_and_another_model_be_named() -> Non
     )
     assert run([*line.split(), "--slices", "1", "--domain-gpus", "1"]) == 0
     assert read_profiles(Path("profiles.yaml"))[1][HUGGING_FACE].device == "a100"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_any_name_of_a_model_is_shown_and_is_no_markup(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "org/[/x]:smile:\x1b[31m"
+    Path("odd.jsonl").write_text(Path("calls.jsonl").read_text().replace(SMALL, json.dumps(name)[1:-1]))
+    monkeypatch.setattr(profile_command, "MANY_CURVES", 1)
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    line = "profile --from engine-model --device a100 --slices 1 --domain-gpus 1 --no-cache --calls odd.jsonl"
+    assert run([*line.split(), f"--engine-model={name}={SMALL}"]) == 0
+    printed = capsys.readouterr()
+    for text in (printed.out, printed.err):
+        assert r"org/[/x]:smile:\x1b[31m" in text
+        assert name not in text
+    assert (r"\x1b[31m: 1 curves are made" in printed.err) is not terminal
+
+
+def test_what_the_engine_model_knows_a_model_as_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"profile --from engine-model --device a100 --calls hf.jsonl --engine-model {HUGGING_FACE}={SMALL}"
+    assert run([*line.split(), f"--engine-model={HUGGING_FACE}=llama-3-8b"]) == 2
+    assert capsys.readouterr().err == f"headway: --engine-model: {HUGGING_FACE} is there twice\n"
 
 
 def test_mean_and_p99_half_loaded_are_at_the_same_rate(capsys: pytest.CaptureFixture[str]) -> None:
