@@ -77,7 +77,7 @@ def planned(
     read, there = read_plan(plan), read_nodes(nodes)
     if in_cluster:
         for name in sorted({it.node for it in read.instances}):
-            check_node(name, where=str(nodes))
+            check_node(name, where=str(nodes if any(node.name == name for node in there) else plan))
     servers = engines(read, there, options, together=together)
     return Planned(read.forecasts, tuple(there), tuple(servers), (plan, nodes))
 

@@ -288,6 +288,13 @@ def test_a_machine_whose_name_kubernetes_does_not_take_goes_as_far_as_a_compose_
     assert "wrote c/compose.yaml" in says(f"plan compose -o c --node={name} {own}")
 
 
+def test_a_name_that_only_the_plan_has_is_the_plans_mistake(says: Callable[..., str]) -> None:
+    placed = (part("llama-3.2-3b", 0, 5, 0), part("llama-3.2-1b", 0, 5, 0))
+    write_plan(Path("own-plan.yaml"), plan(*(replace(it, node="Big_Box") for it in placed)))
+    error = says("plan manifests -o k9s --plan own-plan.yaml", 2)
+    assert error.startswith("headway: own-plan.yaml: 'Big_Box' is no name of a node in Kubernetes")
+
+
 def test_only_the_machines_of_the_plan_need_such_names(says: Callable[..., str]) -> None:
     write_nodes(Path("nodes.yaml"), [*NODES, replace(NODES[0], name="Big_Box")])
     assert "wrote k8s/engines.yaml" in says("plan manifests -o k8s")
