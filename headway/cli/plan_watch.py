@@ -33,15 +33,18 @@ from headway.serving.allocation.files import (
     write_plan,
 )
 from headway.serving.allocation.interference import PER_NEIGHBOUR, Interference
-from headway.serving.allocation.migrate import in_few_moves, started, staying, stopped, worth
+from headway.serving.allocation.migrate import gone, in_few_moves, remaining, started, staying, stopped, worth
+from headway.serving.allocation.place import check_places
 from headway.serving.allocation.predict import Predictor
-from headway.serving.allocation.types import Demand, Plan
+from headway.serving.allocation.types import Demand, Instance, Plan
 from headway.serving.workflows.aggregate import aggregate
 from headway.serving.workflows.aggregate_types import Aggregate
 from headway.serving.workflows.calls import Run
 from headway.serving.workflows.record import by_workflow, runs_of
 
 PLAIN_WIDTH = 120
+MOST_EVERY_H = 744
+"""Hours between two looks, 31 days: more are taken for a slip of the keyboard, and the clock has an end."""
 
 
 def watch(
@@ -51,9 +54,15 @@ def watch(
         Path | None, typer.Option(help="What it was made for. [default: beside the plan, where make put it]")
     ] = None,
     profiles: Annotated[Path, typer.Option(help="From `headway profile`.")] = Path("profiles.yaml"),
-    nodes: Annotated[Path, typer.Option(help="The machines.")] = Path("nodes.yaml"),
+    nodes: Annotated[Path, typer.Option(help="The machines that there are now.")] = Path("nodes.yaml"),
     last: Annotated[str, typer.Option(metavar="TIME", help="Only the runs of the last so much time: 1h.")] = "",
-    better: Annotated[float, typer.Option(help="By how much a new plan's latency must be less to be proposed.")] = 0.1,
+    better: Annotated[
+        float,
+        typer.Option(
+            help="By what part a new plan's latency must be less to be proposed; where limits are missed (--within), "
+            "the worst latency over its limit, unless the new plan keeps them all."
+        ),
+    ] = 0.1,
     most_moves: Annotated[int | None, typer.Option(help="Instances that a new plan may start. [default: any]")] = None,
     interference: Annotated[float, typer.Option(help="As for `plan make`.")] = PER_NEIGHBOUR,
     within: Within = None,
@@ -63,7 +72,8 @@ def watch(
 ) -> None:
     """Say what has drifted from what the plan was made for, and propose a new one where that is clearly better.
 
-    Exit code 1: something has drifted. 3: nothing has, but of some workflow too few runs were seen to tell.
+    Exit code 1: something has drifted, a limit is missed, or GPUs of the plan are gone. 3: none of these, but of some
+    workflow too few runs were seen to tell.
     """
     window_s = parse_time(last, where="--last") if last else None
     every_s = parse_time(every, where="--every") if every else None
@@ -71,6 +81,8 @@ def watch(
         raise UsageError("no run began in no time", where="--last")
     if every_s is not None and every_s < 1:
         raise UsageError(f"{every} is less than a second", where="--every")
+    if every_s is not None and every_s > MOST_EVERY_H * 3600:
+        raise UsageError(f"{every} is more than {MOST_EVERY_H}h", where="--every")
     if not 0 <= better < 1:
         raise UsageError(f"{better:g} is not from 0 to below 1", where="--better")
     if most_moves is not None and most_moves < 0:
@@ -92,6 +104,7 @@ def watch(
     )
     if not old.instances:
         raise UsageError("is not placed", where=str(plan), hint="headway plan make places what it makes")
+    check_places(old, where=str(plan))
     while True:
         told = looking.look(_recent(runs_of(read_calls_there_are(journal, wait=every_s is not None)), window_s))
         if every_s is None:
@@ -127,11 +140,17 @@ class _Looking:
         self._slices, self._profiles = read_profiles(profiles)
         self._nodes = read_nodes(nodes)
         self._of = {"profiles": profiles, "nodes": nodes}
+        self._gone, self._left = gone(old, self._nodes), remaining(old, self._nodes)
         self._interference, self._better, self._most_moves, self._way = interference, better, most_moves, way
 
     def look(self, runs: Sequence[Run]) -> Told:
         """Compare, print and propose."""
-        if not runs:
+        if self._gone:
+            nodes, which = self._of["nodes"], counted(len(self._gone), "instance")
+            print_line(f"of {which} {nodes} does not have the GPUs, or does not join them: nobody is served there")
+            for it in self._gone:
+                print_line(_placed(it), indent="  ")
+        elif not runs:
             print(f"no run of a workflow is recorded yet: {LEAST_RUNS} of each are needed to say anything")
             return Told.TOO_FEW
         forecasts = {each.workflow: each for each in self.old.forecasts}
@@ -154,10 +173,15 @@ class _Looking:
         if figures:
             _print_figures(figures)
             print(f"{counted(len(drifted), 'figure')} drifted" if drifted else "nothing has drifted")
-        if drifted:
+        limits_s = self._way.limits_s
+        over = {name: over_words(name, it.latency_s, limits_s) for name, (it, _) in measured.items()}
+        for name, words in over.items():
+            if words:
+                print_line(f"{name}: measured {plain(measured[name][0].latency_s)} s in the mean{words}")
+        if drifted or any(over.values()) or self._gone:
             try:
                 self._propose(measured)
-            except UsageError as error:  # what was measured cannot be planned for; that it has drifted is still so
+            except UsageError as error:  # what was measured cannot be planned for; what was seen is still so
                 print_line(f"no plan can be proposed: {error}")
             return Told.DRIFTED
         return Told.TOO_FEW if few else Told.AS_PLANNED
@@ -166,6 +190,8 @@ class _Looking:
         demands = []
         for forecast in self.old.forecasts:
             name = forecast.workflow
+            if name not in self._expected:
+                raise UsageError(f"the plan is for {name}, and what that was like is not known (--workflows)")
             found, rate = measured.get(name, (self._expected[name], forecast.rate))
             demands.append(Demand(found, rate or forecast.rate))
         check_profiles(self._profiles, self._nodes, demands, **self._of)
@@ -175,16 +201,17 @@ class _Looking:
         apart, limits_s = self._way.equal_parts, self._way.limits_s
         new = staying(made.plan, self.old, made.nodes, demands, predictor, apart=apart, limits_s=limits_s)
         whole = True
-        if self._most_moves is not None and len(started(self.old, new)) > self._most_moves:
-            if self._unplanned(demands):
-                raise UsageError(f"{self._most_moves} are too few to start", where="--most-moves")
+        if self._most_moves is not None and len(started(self._left, new)) > self._most_moves:
             whole, most = False, self._most_moves
-            new = in_few_moves(
+            few = in_few_moves(
                 self.old, new, self._nodes, demands, predictor, most_moves=most, apart=apart, limits_s=limits_s
             )
+            if few is None:
+                raise UsageError(f"{most} are too few to start", where="--most-moves")
+            new = few
         print("\nas it is, with what was measured:")
         for each in now.forecasts:
-            print_line(f"{forecast_words(each)}{over_words(each, limits_s)}", indent="  ")
+            print_line(f"{forecast_words(each)}{over_words(each.workflow, each.latency_s, limits_s)}", indent="  ")
         unplanned = self._unplanned(demands)
         if unplanned:
             print_line(f"and no engine serves {', '.join(unplanned)}", indent="  ")
@@ -198,12 +225,12 @@ class _Looking:
             return
         if whole:  # a neighbour of a part of the way lost by the moves that it takes, and not by its figures
             new = with_reasons(new, made.nodes, demands, predictor, self._way)
-        come, go = started(self.old, new), stopped(self.old, new)
+        come, go = started(self._left, new), stopped(self._left, new)
         print(f"proposed: {counted(len(come), 'instance')} to start, {len(go)} to stop")
         for it in go:
-            print_line(f"stop {it.model} #{it.number} on {it.node} GPU {', '.join(map(str, it.gpus))}", indent="  ")
+            print_line(f"stop {_placed(it)}", indent="  ")
         for it in come:
-            print_line(f"start {it.model} #{it.number} on {it.node} GPU {', '.join(map(str, it.gpus))}", indent="  ")
+            print_line(f"start {_placed(it)}", indent="  ")
         print()
         print_plan(new, self._nodes, most_rejected=0)
         if self._output is not None:
@@ -213,29 +240,38 @@ class _Looking:
             print(f"wrote {self._output} and {beside}")
 
     def _unplanned(self, demands: Sequence[Demand]) -> list[str]:
-        """Models that are called and that the plan in force has not."""
+        """Models that are called and of which the plan in force has nothing, or nothing left."""
         called = {use.model for demand in demands for use in demand.aggregate.uses}
-        return sorted(called - {share.model for share in self.old.shares})
+        return sorted(called - {share.model for share in self._left.shares})
 
     def _as_it_is(self, demands: Sequence[Demand], predictor: Predictor) -> Plan:
-        """The plan in force with forecasts for what was measured, but calls of models that it has not."""
+        """What is left of the plan in force, with forecasts for what was measured but calls to models that it lacks."""
         unplanned = set(self._unplanned(demands))
         known = [replace(each, aggregate=_without(each.aggregate, unplanned)) for each in demands]
-        return replace(self.old, forecasts=predictor.forecast(known, self.old.shares, self.old.instances))
+        return replace(self._left, forecasts=predictor.forecast(known, self._left.shares, self._left.instances))
 
     def _calibrated(self, demands: Sequence[Demand], measured: set[str]) -> Predictor:
-        """A predictor that says of the plan in force what was measured, of workflows that call only its models."""
+        """A predictor that says of the plan in force what was measured, of workflows that call only its models.
+
+        Where one of these has lost instances it is not known whether they served what was measured: it does not count.
+        """
+        lost = {it.model for it in self._gone}
         plain = Predictor(self._profiles, interference=self._interference, slices_per_gpu=self._slices)
         factors = {}
         for demand, said in zip(demands, self._as_it_is(demands, plain).forecasts, strict=True):
             other_s, is_s = demand.aggregate.other_s, demand.aggregate.latency_s
-            if self._unplanned([demand]) or said.workflow not in measured:
+            called = {use.model for use in demand.aggregate.uses}
+            if called & lost or self._unplanned([demand]) or said.workflow not in measured:
                 continue
             if other_s < said.latency_s < float("inf") and is_s > other_s:
                 factors[said.workflow] = (is_s - other_s) / (said.latency_s - other_s)
         return Predictor(
             self._profiles, interference=self._interference, calibration=factors, slices_per_gpu=self._slices
         )
+
+
+def _placed(it: Instance) -> str:
+    return f"{it.model} #{it.number} on {it.node} GPU {', '.join(map(str, it.gpus))}"
 
 
 def _without(aggregate: Aggregate, models: set[str]) -> Aggregate:

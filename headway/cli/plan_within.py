@@ -8,12 +8,12 @@ from headway.cli.plan_figures import plain
 from headway.cluster.units import parse_time
 from headway.errors import UsageError
 from headway.report.words import counted
+from headway.serving.allocation.branch import ROUNDING
 from headway.serving.allocation.fewest import Fewest, Missed, Tried
-from headway.serving.allocation.types import Forecast
 
 
 def limits_of(texts: Sequence[str], planned: Iterable[str], *, by: str) -> dict[str, float]:
-    """Seconds by workflow, of `--within NAME=TIME`. UsageError: no time, or a workflow that is not planned for.
+    """Seconds above 0 by workflow, of `--within NAME=TIME`. UsageError: no time, or a workflow that is not planned for.
 
     Args:
         texts: as they are given.
@@ -31,13 +31,25 @@ def limits_of(texts: Sequence[str], planned: Iterable[str], *, by: str) -> dict[
         if name in limits_s:
             raise UsageError(f"{name} is there twice", where="--within")
         limits_s[name] = parse_time(time, where="--within")
+        if not 0 < limits_s[name] < float("inf"):
+            raise UsageError(f"{time} is no time for a run of {name}", where="--within")
     return limits_s
 
 
-def over_words(forecast: Forecast, limits_s: Mapping[str, float]) -> str:
-    """That a workflow takes longer than its limit; empty where it does not, or is not served at all."""
-    limit_s = limits_s.get(forecast.workflow, float("inf"))
-    return f"; not within {limit_s:g} s" if limit_s < forecast.latency_s < float("inf") else ""
+def over_words(workflow: str, latency_s: float, limits_s: Mapping[str, float]) -> str:
+    """That a workflow takes longer than its limit; empty where it does not, or is not served at all.
+
+    Args:
+        workflow: which.
+        latency_s: in the mean, predicted or measured.
+        limits_s: by workflow, where it has any.
+    """
+    limit_s = limits_s.get(workflow, float("inf"))
+    if not limit_s * (1 + ROUNDING) < latency_s < float("inf"):
+        return ""
+    if f"{latency_s:.3g}" == f"{limit_s:.3g}":  # as both are told
+        return f"; not within {limit_s:g} s: {_over(latency_s, limit_s)}"
+    return f"; not within {limit_s:g} s"
 
 
 def enough_words(found: Fewest) -> str:

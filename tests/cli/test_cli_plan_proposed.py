@@ -77,6 +77,19 @@ def test_how_few_gpus_are_enough_is_said_and_that_the_plan_in_force_is_too_slow(
     assert "proposed: 2 instances to start, 2 to stop" in told, "tiny stays where it is"
 
 
+def test_a_limit_that_measured_runs_miss_is_drift_though_no_figure_is(says: Callable[..., str]) -> None:
+    now = recorded("ask", MODELS, every_s=4.0, call_s=MEASURED_S / len(MODELS))
+    Path("now.jsonl").write_text(write_calls(now))
+    assert "nothing has drifted" in says(WATCH, 0)
+    assert "not within" not in says(f"{WATCH} --within ask=0.9s", 0), "the mean is what the limit allows"
+    told = says(f"{WATCH} --within ask=850ms", 1)
+    assert "nothing has drifted\nask: measured 0.9 s in the mean; not within 0.85 s\n" in told
+    assert "wrote new.yaml" in told
+    assert read_plan(Path("new.yaml")).forecasts[0].latency_s <= 0.85
+    told = says(f"{WATCH} --within ask=899.9999ms", 1)
+    assert "measured 0.9 s in the mean; not within 0.9 s: 0.9 s instead of 0.8999999 s\n" in told
+
+
 def test_a_plan_that_keeps_its_limits_on_as_few_gpus_stays(says: Callable[..., str]) -> None:
     told = says(f"{WATCH} --within ask=2s", 1)
     assert "\n1 of 3 GPUs is enough\n" in told
@@ -115,6 +128,7 @@ def test_a_plan_on_the_way_has_no_reasons_since_its_neighbours_lost_by_their_mov
     [
         ("--within other=2s", "--within: other is not planned for (by plan.yaml: ask)"),
         ("--within ask=2", "--within: '2'"),
+        ("--within ask=0s", "--within: 0s is no time for a run of ask"),
         ("--within ask=2s --equal-parts", "--equal-parts: does not go with --within yet"),
     ],
 )

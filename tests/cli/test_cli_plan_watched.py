@@ -10,6 +10,7 @@ import pytest
 
 from headway.cli.main import run
 from headway.decide.journal import ServingRecord, to_line
+from headway.serving.allocation.files import read_aggregates, write_aggregates
 from headway.serving.workflows.calls import Call
 from headway.serving.workflows.files import write_calls
 from tests.cli.tabled import prepare, recorded
@@ -68,6 +69,25 @@ def test_a_call_to_a_model_that_the_plan_has_not_gets_a_new_plan(says: Callable[
 def test_no_time_holds_no_runs(says: Callable[..., str]) -> None:
     assert "--last: no run began in no time" in says(recorded("ask", ["big"]), 2, "--last 0s")
     assert "nothing has drifted" in says(recorded("ask", ["big"], call_s=0.05), 0, "--last 1h")
+
+
+@pytest.mark.parametrize(
+    ("every", "why"),
+    [("999ms", "is less than a second"), ("745h", "is more than 744h"), ("99999999999999999h", "is more than 744h")],
+)
+def test_a_time_between_looks_that_is_none(says: Callable[..., str], every: str, why: str) -> None:
+    assert says(recorded("ask", ["big"]), 2, f"--every {every}") == f"headway: --every: {every} {why}\n"
+
+
+def test_a_workflow_of_which_it_is_not_known_what_it_was_like(says: Callable[..., str]) -> None:
+    """The plan is for two, and averages are there of one."""
+    Path("calls.jsonl").write_text(write_calls([*recorded("ask", ["big"]), *recorded("other", ["big"])]))
+    assert run(["plan", "make", "--calls", "calls.jsonl", "--rate", "ask=0.25", "--rate", "other=0.25"]) == 0
+    write_aggregates(
+        Path("one.yaml"), [each for each in read_aggregates(Path("plan.workflows.yaml")) if each.workflow == "ask"]
+    )
+    told = says(recorded("ask", ["big"], call_s=3.0), 1, "--workflows one.yaml")
+    assert "no plan can be proposed: the plan is for other, and what that was like is not known (--workflows)" in told
 
 
 def test_a_journal_that_has_no_run_yet(says: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.cli.main import run
+from headway.cli.plan_within import over_words
 from headway.serving.allocation.files import read_plan, write_aggregates
 from tests.serving.allocation.made import workflow
 
@@ -93,6 +94,14 @@ def test_without_limits_all_gpus_are_used(says: Callable[..., str]) -> None:
     assert read_plan(Path("plan.yaml")).forecasts[0].latency_s == pytest.approx(0.25)
 
 
+def test_a_latency_on_its_limit_is_within_it_whatever_the_rounding() -> None:
+    assert not over_words("rag", 0.65 * (1 + 1e-12), {"rag": 0.65})
+    assert over_words("rag", 0.7, {"rag": 0.65}) == "; not within 0.65 s"
+    assert over_words("rag", 0.65001, {"rag": 0.65}) == "; not within 0.65 s: 0.65001 s instead of 0.65 s"
+    assert not over_words("rag", 0.7, {"chat": 0.65})
+    assert not over_words("rag", float("inf"), {"rag": 0.65}), "which is said in other words"
+
+
 @pytest.mark.parametrize(
     ("within", "what"),
     [
@@ -101,7 +110,8 @@ def test_without_limits_all_gpus_are_used(says: Callable[..., str]) -> None:
         ("rag=20", "--within: '20'"),
         ("chat=2s", "--within: chat is not planned for (by --rate: rag)"),
         ("rag=2s --within rag=3s", "--within: rag is there twice"),
-        ("rag=0s", "rag: a limit of 0 s is not above the 0 s of a run without any call"),
+        ("rag=0s", "--within: 0s is no time for a run of rag"),
+        (f"rag={'9' * 400}s", "s is no time for a run of rag"),
     ],
 )
 def test_limits_that_make_no_sense(says: Callable[..., str], within: str, what: str) -> None:

@@ -2,6 +2,7 @@
 
 A move is an instance that has to be started somewhere: its weights are loaded, its cache is empty. `keeping` places new
 shares so that what can stay where it is stays; `in_few_moves` takes only as much of a better plan as some moves allow.
+An instance whose GPUs are not there any more serves nobody: `remaining` is what is left of a plan.
 
 Two things may be asked of the new plan, as of one that is made from nothing: that it is on the fewest GPUs on which
 workflows keep limits on their mean latency (`limits_s`, see `fewest`), and that whole instances and parts of one size
@@ -51,6 +52,26 @@ def started(old: Plan, new: Plan) -> list[Instance]:
 def stopped(old: Plan, new: Plan) -> list[Instance]:
     """Instances of the old plan that the new one has not."""
     return started(new, old)
+
+
+def gone(plan: Plan, nodes: Sequence[Node]) -> list[Instance]:
+    """Instances of a placed plan whose GPUs are not all there, or not joined any more."""
+    return [it for it in plan.instances if not _has(nodes, it)]
+
+
+def remaining(plan: Plan, nodes: Sequence[Node]) -> Plan:
+    """What is left of a placed plan: instances whose GPUs are there, and shares of as many; no forecasts.
+
+    A model that has none left has no share.
+    """
+    left = tuple(it for it in plan.instances if _has(nodes, it))
+    count = Counter(it.model for it in left)
+    shares = tuple(replace(share, replicas=count[share.model]) for share in plan.shares if count[share.model])
+    return Plan(plan.slices_per_gpu, shares, left)
+
+
+def _has(nodes: Sequence[Node], it: Instance) -> bool:
+    return any(node.name == it.node and set(it.gpus) <= set(domain) for node in nodes for domain in node.domains)
 
 
 def keeping(plan: Plan, old: Plan, nodes: Sequence[Node], *, apart: bool = False) -> Plan:
@@ -128,10 +149,12 @@ def in_few_moves(
     most_moves: int,
     apart: bool = False,
     limits_s: Mapping[str, float] | None = None,
-) -> Plan:
-    """The best plan on the way to a better one that takes at most so many moves; the old one if there is none.
+) -> Plan | None:
+    """The best plan on the way to a better one that takes at most so many moves.
 
-    Each model keeps its share or gets its new one; of all choices those that fit are compared by their `worth`.
+    Each model keeps what `remaining` leaves of its share, or gets its new one; of all choices those that fit are
+    compared by their `worth`. Where none is better than no move at all, that is what `remaining` leaves; None: models
+    that are called have nothing left, or never had, and so many moves are too few to start them.
 
     Args:
         old: placed.
@@ -143,10 +166,13 @@ def in_few_moves(
         apart: as for `keeping`.
         limits_s: of the mean latency, by workflow, seconds, where it has any.
     """
-    now = {share.model: share for share in old.shares}
+    stays = remaining(old, nodes)
+    now = {share.model: share for share in stays.shares}
     then = {share.model: share for share in better.shares}
     changed = [model for model in then if then[model] != now.get(model)]
-    best = replace(old, forecasts=predictor.forecast(demands, old.shares, old.instances), rejected=())
+    best = None
+    if predictor.load(demands).keys() <= now.keys():
+        best = replace(stays, forecasts=predictor.forecast(demands, stays.shares, stays.instances))
     for choice in _choices(changed):
         shares = tuple(then[model] if model in choice or model not in now else now[model] for model in then)
         try:
@@ -156,7 +182,7 @@ def in_few_moves(
         if len(started(old, plan)) > most_moves:
             continue
         plan = replace(plan, forecasts=predictor.forecast(demands, shares, plan.instances))
-        if worth(plan, limits_s) < worth(best, limits_s):
+        if best is None or worth(plan, limits_s) < worth(best, limits_s):
             best = plan
     return best
 
@@ -250,7 +276,7 @@ class _Room:
     """What is left of the GPUs, in slices."""
 
     def __init__(self, nodes: Sequence[Node], slices_per_gpu: int) -> None:
-        self._slices = slices_per_gpu
+        self._slices, self._nodes = slices_per_gpu, nodes
         self._domains = [(node.name, domain) for node in nodes for domain in node.domains]
         self._free: dict[tuple[str, int], int] = defaultdict(int)
         for name, domain in self._domains:
@@ -259,7 +285,7 @@ class _Room:
 
     def has(self, it: Instance) -> bool:
         """Whether an instance can be where it says."""
-        return all(self._free.get((it.node, gpu), 0) >= it.shape.slices for gpu in it.gpus)
+        return _has(self._nodes, it) and all(self._free[it.node, gpu] >= it.shape.slices for gpu in it.gpus)
 
     def take(self, it: Instance) -> None:
         for gpu in it.gpus:

@@ -6,8 +6,17 @@ import pytest
 
 from headway.errors import UsageError
 from headway.serving.allocation.interference import Interference
-from headway.serving.allocation.migrate import in_few_moves, keeping, started, staying, stopped, worth
-from headway.serving.allocation.place import place
+from headway.serving.allocation.migrate import (
+    gone,
+    in_few_moves,
+    keeping,
+    remaining,
+    started,
+    staying,
+    stopped,
+    worth,
+)
+from headway.serving.allocation.place import check_places, place
 from headway.serving.allocation.predict import Predictor
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Curve, Demand, Forecast, Instance, ModelProfile, Plan, Shape, Share
@@ -109,7 +118,7 @@ def test_a_plan_within_some_moves_is_better_than_the_old_one_and_keeps_to_them()
     shares = tuple(Share(model, Shape(1, 10), 1) for model in "abc")
     old = Plan(10, shares, (whole("a", 0, "n1", 0), whole("b", 0, "n2", 0), whole("c", 0, "n2", 1)))
     better = plan(Share("a", Shape(2, 10), 1), Share("b", Shape(1, 8), 1), Share("c", Shape(1, 9), 1))
-    best = {moves: in_few_moves(old, better, NODES, demands, predictor, most_moves=moves) for moves in range(4)}
+    best = {moves: few(old, better, NODES, demands, predictor, most_moves=moves) for moves in range(4)}
     for moves, found in best.items():
         assert len(started(old, found)) <= moves
         fits(found)
@@ -118,6 +127,69 @@ def test_a_plan_within_some_moves_is_better_than_the_old_one_and_keeps_to_them()
     assert best[0].shares == old.shares
     assert best[1].shares[0] == better.shares[0], "the one move that matters is the first that is made"
     assert costs[1] < costs[0]
+
+
+def few(
+    old: Plan,
+    better: Plan,
+    nodes: list[Node],
+    demands: list[Demand],
+    predictor: Predictor,
+    *,
+    most_moves: int,
+    limits_s: dict[str, float] | None = None,
+) -> Plan:
+    found = in_few_moves(old, better, nodes, demands, predictor, most_moves=most_moves, limits_s=limits_s)
+    assert found is not None
+    return found
+
+
+def test_what_is_left_of_a_plan_is_on_gpus_that_are_there_and_joined() -> None:
+    old = Plan(
+        10,
+        (Share("a", Shape(1, 10), 2), Share("b", Shape(2, 10), 1)),
+        (whole("a", 0, "n1", 0), whole("a", 1, "n1", 1), Instance("b", 0, Shape(2, 10), "n2", (0, 1))),
+    )
+    assert remaining(old, NODES) == old
+    assert not gone(old, NODES)
+    one = [Node("n1", "a100", ((0,),)), NODES[1]]
+    assert remaining(old, one).shares == (Share("a", Shape(1, 10), 1), Share("b", Shape(2, 10), 1))
+    assert gone(old, one) == [old.instances[1]]
+    apart = [NODES[0], Node("n2", "a100", ((0,), (1,)))]
+    assert remaining(old, apart) == Plan(10, old.shares[:1], old.instances[:2])
+    assert gone(old, apart) == [old.instances[2]]
+    assert old.instances[2] not in keeping(plan(old.shares[1]), old, [*apart, Node("n3", "a100", ((0, 1),))]).instances
+
+
+@pytest.mark.parametrize("moves", range(4))
+def test_few_moves_never_lead_to_gpus_that_are_gone(moves: int) -> None:
+    predictor = Predictor({model: profile(model) for model in "ab"})
+    demands = [demand(a=2.0, b=1.0)]
+    old = Plan(
+        10,
+        (Share("a", Shape(1, 10), 2), Share("b", Shape(1, 10), 1)),
+        (whole("a", 0, "n1", 0), whole("a", 1, "n2", 0), whole("b", 0, "n1", 1)),
+    )
+    left = [NODES[0], Node("n3", "a100", ((0, 1),))]
+    better = plan(Share("a", Shape(2, 10), 1), Share("b", Shape(1, 10), 2))
+    found = few(old, better, left, demands, predictor, most_moves=moves)
+    check_places(found, left)
+    fits(found)
+    assert len(started(old, found)) <= moves
+    if moves == 0:
+        assert found.shares == (Share("a", Shape(1, 10), 1), Share("b", Shape(1, 10), 1))
+
+
+def test_where_nothing_is_left_of_a_model_there_may_be_too_few_moves() -> None:
+    predictor = Predictor({model: profile(model) for model in "ab"})
+    demands = [demand(a=1.0, b=1.0)]
+    shares = (Share("a", Shape(1, 10), 1), Share("b", Shape(1, 10), 1))
+    old = Plan(10, shares, (whole("a", 0, "n1", 0), whole("b", 0, "n2", 0)))
+    better = plan(Share("a", Shape(1, 5), 1), Share("b", Shape(1, 5), 1))
+    assert in_few_moves(old, better, NODES[:1], demands, predictor, most_moves=0) is None
+    found = few(old, better, NODES[:1], demands, predictor, most_moves=1)
+    assert found.shares == (shares[0], better.shares[1])
+    check_places(found, NODES[:1])
 
 
 def test_what_was_on_a_gpu_that_is_gone_moves_and_the_rest_stays() -> None:
@@ -213,9 +285,9 @@ def test_the_way_to_fewer_gpus_goes_within_the_limits() -> None:
     demands = [demand(a=1.0)]
     old = Plan(10, (Share("a", Shape(2, 10), 2),), (pair(0, "n1"), pair(1, "n2")))
     fewer = plan(Share("a", Shape(1, 10), 1))
-    assert in_few_moves(old, fewer, NODES, demands, predictor, most_moves=1).shares == old.shares
-    assert in_few_moves(old, fewer, NODES, demands, predictor, most_moves=1, limits_s={"w": 9.0}).shares == fewer.shares
-    tight = in_few_moves(old, fewer, NODES, demands, predictor, most_moves=1, limits_s={"w": 0.7})
+    assert few(old, fewer, NODES, demands, predictor, most_moves=1).shares == old.shares
+    assert few(old, fewer, NODES, demands, predictor, most_moves=1, limits_s={"w": 9.0}).shares == fewer.shares
+    tight = few(old, fewer, NODES, demands, predictor, most_moves=1, limits_s={"w": 0.7})
     assert tight.shares == old.shares
 
 
