@@ -58,11 +58,10 @@ def grown(
         size *= 2
         if found[size] < (1 + GROWTH) * found[size // 2]:
             break
-    if size == 2 * first:
-        size = first
-        while size > 1 and (less := throughput(size // 2)) > (1 + GROWTH) * found[size]:
-            size //= 2
-            found[size] = less
+    size = first
+    while size > 1 and (less := throughput(size // 2)) > (1 + GROWTH) * found[size]:
+        size //= 2
+        found[size] = less
     for step in closer:
         best = max(found, key=lambda runs: found[runs])
         for near in {max(1, round(best / step)), round(best * step)} - found.keys():

@@ -87,6 +87,8 @@ def test_the_best_size_of_a_crowd_is_found_where_too_many_do_less() -> None:
     small = grown(lambda runs: runs if runs < 4 else 4 / runs)
     assert max(small, key=lambda runs: small[runs]) == 3
     assert grown(lambda runs: 1 / runs)[1] == 1
+    shaken = grown(lambda runs: {4: 22.4, 5: 18.0, 3: 19.0, 8: 10.4, 16: 11.0}.get(runs, 10.0))
+    assert max(shaken.values()) == 22.4, "beyond the best one, what is left goes up and down"
 
 
 def test_with_few_runs_in_its_cache_an_engine_is_measured_with_few() -> None:
