@@ -71,7 +71,8 @@ def make(
     check_most(most)
     rates = rates_of(rate, "--rate")
     way = way_of(within, equal_parts, rates, by="--rate")
-    spare_inputs([output, workflows_of(output)], [*(calls or []), workflows, profiles, nodes])
+    beside = workflows_of(output, by="--output")
+    spare_inputs([output, beside], [*(calls or []), workflows, profiles, nodes])
     seen = _seen(calls or [], workflows)
     unknown = sorted(set(rates) - set(seen))
     if unknown:
@@ -95,11 +96,11 @@ def make(
         print()
     placed = with_reasons(found.plan, found.nodes, demands, predictor, way)
     write_plan(output, placed)
-    write_aggregates(workflows_of(output), [demand.aggregate for demand in demands])
+    write_aggregates(beside, [demand.aggregate for demand in demands])
     print_plan(placed, there, most_rejected=most)
     print()
     _print_notes(seen, rates)
-    print(f"wrote {output} and {workflows_of(output)}")
+    print(f"wrote {output} and {beside}")
     if found.missed or not carries(placed):
         raise typer.Exit(1)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headway.cli.shown import print_line
+from headway.errors import UsageError
 from headway.serving.allocation.devices import check_devices
 from headway.serving.allocation.topology_types import Node
 from headway.serving.allocation.types import Demand, ModelProfile
@@ -28,6 +29,8 @@ def gpu_bytes(nodes: Sequence[Node]) -> int | None:
     return min(sizes) if len(sizes) == len(nodes) else None
 
 
-def workflows_of(plan: Path) -> Path:
-    """Where the workflows are that a plan was made for."""
+def workflows_of(plan: Path, *, by: str) -> Path:
+    """Where the workflows are that a plan was made for. UsageError: the plan's path, which `by` gave, names no file."""
+    if not plan.name:
+        raise UsageError("names no file", where=by, hint="write for example plan.yaml")
     return plan.with_name(f"{plan.stem}.workflows{plan.suffix}")

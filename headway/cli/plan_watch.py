@@ -87,9 +87,9 @@ def watch(
         raise UsageError(f"{better:g} is not from 0 to below 1", where="--better")
     if most_moves is not None and most_moves < 0:
         raise UsageError(f"{most_moves} is below 0", where="--most-moves")
-    made_for = workflows or workflows_of(plan)
+    made_for = workflows or workflows_of(plan, by="--plan")
     if output is not None:
-        spare_inputs([output, workflows_of(output)], [*journal, plan, made_for, profiles, nodes])
+        spare_inputs([output, workflows_of(output, by="--output")], [*journal, plan, made_for, profiles, nodes])
     old = read_plan(plan)
     looking = _Looking(
         old=old,
@@ -235,7 +235,7 @@ class _Looking:
         print_plan(new, self._nodes, most_rejected=0)
         if self._output is not None:
             write_plan(self._output, new)
-            beside = workflows_of(self._output)
+            beside = workflows_of(self._output, by="--output")
             write_aggregates(beside, [demand.aggregate for demand in demands])
             print(f"wrote {self._output} and {beside}")
 

@@ -177,3 +177,11 @@ def test_figures_of_recorded_calls_are_said_in_our_words(says: Callable[..., str
     line = json.loads(Path("calls.jsonl").read_text().splitlines()[0])
     Path("bad.jsonl").write_text(json.dumps({**line, "start_s": float("nan")}) + "\n")
     assert "bad.jsonl:1: start_s: is no finite number" in says("trace calls bad.jsonl", 2)
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_path_that_names_no_file(says: Callable[..., str], path: str) -> None:
+    says(MAKE)
+    watch = "plan watch --journal calls.jsonl"
+    for line, option in ((MAKE, "--output"), (watch, "--output"), (watch, "--plan")):
+        assert says(line, 2, option, path) == f"headway: {option}: names no file (write for example plan.yaml)\n"
