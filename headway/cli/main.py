@@ -5,6 +5,7 @@ A verb's module is imported only when the verb is used, or when all verbs are li
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -76,6 +77,20 @@ def application(verbs: Sequence[str] = tuple(VERBS)) -> typer.Typer:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
+        code = _called(arguments)
+        sys.stdout.flush()  # so that a full disk is heard of here, and not when Python ends
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        if error.errno != errno.EPIPE:  # else the reader of our output has gone (head, less): nothing is wrong
+            print(f"headway: cannot write: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more may be written
+        return 1
+    return code
+
+
+def _called(arguments: Sequence[str]) -> int:
+    try:
         asked = [verb for verb in arguments[:1] if verb in VERBS]
         app = application(asked) if asked or list(arguments) == ["--version"] else application()
         app(args=_spelled_out(arguments), prog_name="headway")
@@ -92,10 +107,6 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:  # while a verb's modules are imported; inside of a verb it is an exit with 130
         print("headway: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of our output has gone (head, less): nothing is wrong, and nothing more may be written.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,21 @@ def test_bench_on_loopback_prints_rows_and_writes_json(tmp_path: Path) -> None:
     rows = load(path).rows
     assert [row.size_bytes for row in rows] == [4096, 4096, 8192, 8192, 16384, 16384]
     assert all(row.wrong == 0 and len(row.iterations_s) == 3 for row in rows)
+
+
+def test_a_full_disk_is_said_in_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        asked = [sys.executable, "-m", "headway.cli.main", "--version"]
+        ended = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "headway: cannot write: No space left on device\n"
+
+
+def test_a_reader_that_is_gone_is_no_mistake() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    asked = [sys.executable, "-m", "headway.cli.main", "--version"]
+    ended = subprocess.run(asked, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(write)
+    assert ended.returncode == 1
+    assert ended.stderr == ""
