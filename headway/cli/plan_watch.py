@@ -197,6 +197,19 @@ class _Looking:
         check_profiles(self._profiles, self._nodes, demands, **self._of)
         predictor = self._calibrated(demands, set(measured))
         now = self._as_it_is(demands, predictor)
+        print("\nas it is, with what was measured:")
+        unplanned = self._unplanned(demands)
+        lost = {it.model for it in self._gone}.intersection(unplanned)
+        for demand, each in zip(demands, now.forecasts, strict=True):
+            missing = sorted(lost.intersection(use.model for use in demand.aggregate.uses))
+            if missing:  # the forecast is of the other models' calls alone
+                words = f"{each.workflow} at {plain(each.rate)}/s: not served: no engine has {', '.join(missing)}"
+            else:
+                words = f"{forecast_words(each)}{over_words(each.workflow, each.latency_s, self._way.limits_s)}"
+            print_line(words, indent="  ")
+        never = [model for model in unplanned if model not in lost]
+        if never:
+            print_line(f"and no engine serves {', '.join(never)}", indent="  ")
         made = best(demands, predictor, self._nodes, self._way, self._slices)
         apart, limits_s = self._way.equal_parts, self._way.limits_s
         new = staying(made.plan, self.old, made.nodes, demands, predictor, apart=apart, limits_s=limits_s)
@@ -209,12 +222,6 @@ class _Looking:
             if few is None:
                 raise UsageError(f"{most} are too few to start", where="--most-moves")
             new = few
-        print("\nas it is, with what was measured:")
-        for each in now.forecasts:
-            print_line(f"{forecast_words(each)}{over_words(each.workflow, each.latency_s, limits_s)}", indent="  ")
-        unplanned = self._unplanned(demands)
-        if unplanned:
-            print_line(f"and no engine serves {', '.join(unplanned)}", indent="  ")
         if made.enough:
             print_line(made.enough)
         is_worth = worth(now, limits_s)

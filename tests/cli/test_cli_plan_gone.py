@@ -75,11 +75,28 @@ def test_another_machine_gets_what_was_there(old: Plan, watched: Callable[..., s
 
 def test_a_model_that_has_nothing_left_is_not_served(old: Plan, watched: Callable[..., str]) -> None:
     told = watched(nodes_of(old, "big"))
-    assert "and no engine serves small\n" in told
+    assert "  ask at 16/s: not served: no engine has small\n" in told
+    is_now = told.split("as it is, with what was measured:\n")[1].split("proposed: ")[0]
+    assert "in the mean" not in is_now
+    assert "at most" not in is_now
+    assert "no engine serves" not in is_now, "it is said once"
     assert "proposed: " in told
     new = read_plan(Path("new.yaml"))
     assert {it.model for it in new.instances} == {"big", "small"}
     assert {it.node for it in new.instances} <= set(nodes_of(old, "big"))
+
+
+def test_workflows_that_lost_no_model_are_served_as_before(
+    old: Plan, says: Callable[..., str], watched: Callable[..., str]
+) -> None:
+    more = recorded("chat", ["big"], every_s=4.0)
+    Path("now.jsonl").write_text(write_calls([*called(), *more]))
+    says(f"plan make --calls now.jsonl --rate ask={RATE} --rate chat=0.25")
+    made = read_plan(Path("plan.yaml"))
+    told = watched(sorted(set(nodes_of(made, "big")) - set(nodes_of(made, "small"))))
+    assert "no plan can be proposed: " in told, "both models do not fit on what is left"
+    assert "  ask at 8/s: not served: no engine has small\n" in told
+    assert "  chat at 0.25/s: 0.1 s in the mean; at most " in told
 
 
 def test_few_moves_lead_to_a_plan_that_is_on_the_machines_there_are(old: Plan, watched: Callable[..., str]) -> None:
