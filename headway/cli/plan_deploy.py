@@ -113,7 +113,10 @@ def compose(
         "gateway.yaml": gateway_file(servers, devices=of.devices, urls=urls, policy=policy),
     }
     write_files(output, "plan compose", texts, inputs=of.inputs)
-    tell_of_plan(of, weights)
+    tell_of_plan(of, weights, servers)
+    elsewhere = {engine.instance.model for engine in of.servers} - {engine.instance.model for engine in servers}
+    if elsewhere:
+        print(f"note: neither file has {', '.join(sorted(elsewhere))}, which the plan has on other machines only")
 
 
 def gateway(

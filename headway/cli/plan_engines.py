@@ -91,21 +91,23 @@ def engine_options(
     )
 
 
-def tell_of_plan(of: Planned, weights: Sequence[str] | None, *, in_cluster: bool = False) -> None:
-    """Print what can go wrong with a plan's engines."""
+def tell_of_plan(
+    of: Planned, weights: Sequence[str] | None, servers: Sequence[Engine], *, in_cluster: bool = False
+) -> None:
+    """Print what can go wrong with engines of a plan: with `servers`, which are all or those of one machine."""
     for forecast in of.forecasts:
         if forecast.latency_s == float("inf"):
             print(f"warning: {forecast_words(forecast)}")
-    wide = {engine.instance.node for engine in of.servers if engine.instance.shape.tensor_parallel > 1}
+    wide = {engine.instance.node for engine in servers if engine.instance.shape.tensor_parallel > 1}
     for node in of.nodes:
         if in_cluster and node.name in wide and len(node.domains) > 1:
             print(
                 f"note: {node.name} has {len(node.domains)} groups of joined GPUs, and which GPUs an instance gets is "
                 f"the driver's choice: check that it stays inside one"
             )
-    models = {engine.instance.model for engine in of.servers}
+    models = {engine.instance.model for engine in servers}
     named = set(pairs(weights, where="--weights"))
-    unknown = sorted(named - models)
+    unknown = sorted(named - {engine.instance.model for engine in of.servers})
     if unknown:
         print(f"note: --weights names {', '.join(unknown)}, which the plan does not have")
     for model in sorted(models - named):
@@ -114,7 +116,7 @@ def tell_of_plan(of: Planned, weights: Sequence[str] | None, *, in_cluster: bool
                 f"note: vLLM would load {model}, which is neither a repository nor a path: "
                 f"--weights {model}=ORGANISATION/NAME"
             )
-    _tell_of_longest(of.servers)
+    _tell_of_longest(servers)
 
 
 def _tell_of_longest(servers: Sequence[Engine]) -> None:

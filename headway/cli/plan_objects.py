@@ -128,7 +128,7 @@ def refuse_all(call: typer.Context, because: str) -> None:
 
 def tell(made: Objects, asked: ObjectOptions) -> None:
     """Print what can go wrong with them, and where a gateway in the cluster is and what it leaves open."""
-    tell_of_plan(made.of, asked.weights, in_cluster=True)
+    tell_of_plan(made.of, asked.weights, made.of.servers, in_cluster=True)
     if made.gateway is None:
         return
     print(f"clients in the cluster: http://{gateway_name(made.options.name)}.{made.options.namespace}:{PORT}/v1")

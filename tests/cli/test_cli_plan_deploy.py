@@ -155,6 +155,22 @@ def test_a_compose_file_of_one_of_two_machines(says: Callable[..., str]) -> None
     assert "--node: the plan has nothing on node-c" in says("plan compose -o dc --plan two.yaml --node node-c", 2)
 
 
+def test_models_on_other_machines_are_left_out_and_that_is_said(says: Callable[..., str]) -> None:
+    here, there = whole("org/here", 0, 0), whole("there", 0, 0, node="node-b")
+    write_plan(Path("two.yaml"), plan(here, whole("both", 0, 1), there, whole("both", 1, 1, node="node-b")))
+    line = "plan compose -o dc --plan two.yaml --node node-a"
+    told = says(line)
+    assert "note: neither file has there, which the plan has on other machines only\n" in told
+    assert "would load there" not in told
+    assert "there-0" not in told, "nothing is said of its cache either"
+    assert "note: vLLM would load both, which is neither" in told
+    assert {pool.models[0] for pool in load_config(Path("dc/gateway.yaml")).pools} == {"org/here", "both"}
+    told = says(f"{line} --weights there=org/there --weights nope=org/nope")
+    assert "--weights names nope, which the plan does not have" in told, "and it has the other one"
+    write_plan(Path("one.yaml"), plan(here))
+    assert "neither file" not in says("plan compose -o dc --plan one.yaml --node node-a")
+
+
 def test_engines_that_were_started_otherwise(says: Callable[..., str]) -> None:
     assert "--url: says nothing of llama-3-2-1b-0, llama-3-2-3b-0" in says(
         "plan gateway --url llama-3-8b-0=http://h:1", 2
