@@ -45,11 +45,13 @@ from headway.serving.deploy.names import check_name
 from headway.serving.deploy.objects import Manifest
 from headway.serving.deploy.text import documents
 from headway.serving.deploy.written import Written, read_manifests
+from headway.serving.gateway.discovery.options import address
 
 if TYPE_CHECKING:
     from headway.serving.deploy.apply import Cluster
 
 _MANIFESTS_VERB = "plan manifests"
+MOST_PORT = 65535
 
 
 @grouped(ObjectOptions)
@@ -104,8 +106,12 @@ def compose(
     servers = [engine for engine in of.servers if node in ("", engine.instance.node)]
     if not servers:
         raise UsageError(f"the plan has nothing on {node}", where="--node")
-    if not 1 <= port <= 65535 - len(servers):
-        raise UsageError(f"{len(servers)} ports from {port} on do not all exist", where="--port")
+    if not 1 <= port <= MOST_PORT:
+        raise UsageError(f"{port} is not from 1 to {MOST_PORT}", where="--port")
+    if port + len(servers) - 1 > MOST_PORT:
+        raise UsageError(
+            f"{counted(len(servers), 'engine')} from {port} on would need ports above {MOST_PORT}", where="--port"
+        )
     body = composing.compose(servers, name=name, image=image, first_port=port)
     urls = {each: f"http://127.0.0.1:{number}" for each, number in composing.ports(servers, port).items()}
     texts = {
@@ -141,6 +147,11 @@ def gateway(
     missing = [each for each in names if each not in urls]
     if missing:
         raise UsageError(f"says nothing of {', '.join(missing)}", where="--url")
+    for each, at in urls.items():
+        try:
+            address(at)
+        except ValueError as error:  # the file's reader would name a line of a file that is not written
+            raise UsageError(str(error), where=f"--url {each}") from None
     text = gateway_file(of.servers, devices=of.devices, urls=urls, policy=policy)
     write_files(output.parent, "plan gateway", {output.name: text}, inputs=of.inputs)
 

@@ -55,7 +55,10 @@ def nodes_(
         found = _of_cluster(kubeconfig, context)
     else:
         kind, size = _kind(device), 1 if domain_gpus is None else domain_gpus
-        found = [_counted(name, n, kind, size) for name, n in figures_of(gpus or [], "--gpus").items()]
+        counts = figures_of(gpus or [], "--gpus")
+        found = [
+            _counted(name, n, text, kind, size) for (name, n), text in zip(counts.items(), gpus or [], strict=True)
+        ]
         for text in topo or []:
             name, equals, file = text.partition("=")
             if not equals or not name:
@@ -99,9 +102,10 @@ def _kind(device: str) -> str:
     return device.lower()
 
 
-def _counted(name: str, count: float, device: str, domain_gpus: int) -> Node:
+def _counted(name: str, count: float, text: str, device: str, domain_gpus: int) -> Node:
+    """A machine. UsageError tells what was typed, `text`."""
     if not count.is_integer() or count > MOST_GPUS:
-        raise UsageError(f"{name}={count:.10g} is no number of GPUs from 1 to {MOST_GPUS}", where="--gpus")
+        raise UsageError(f"{text} is no number of GPUs from 1 to {MOST_GPUS}", where="--gpus")
     if not 1 <= domain_gpus <= MOST_GPUS:
         raise UsageError(f"{domain_gpus} is not from 1 to {MOST_GPUS}", where="--domain-gpus")
     gpus = list(range(int(count)))

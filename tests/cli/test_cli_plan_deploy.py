@@ -183,7 +183,31 @@ def test_engines_that_were_started_otherwise(says: Callable[..., str]) -> None:
     assert {replica.url for pool in load_config(Path("gateway.yaml")).pools for replica in pool.replicas} == {
         f"http://h:{at}" for at in range(1, len(ENGINES) + 1)
     }
-    assert "'ftp://h' is not an address like http" in says(line.replace("http://h:1", "ftp://h"), 2)
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("nonsense", "'nonsense' is not an address like http://host:8000"),
+        ("ftp://h", "'ftp://h' is not an address like http://host:8000"),
+        ("http://me:secret@h:1", "the address of h has a name or password: use engine_key_env"),
+        ("http://h:1?a=b", "'http://h:1?a=b': an address has no query or fragment"),
+        ("http://h:port", "Port could not be cast to integer value as 'port'"),
+    ],
+)
+def test_an_address_that_is_none_is_told_by_its_engine(says: Callable[..., str], url: str, what: str) -> None:
+    others = " ".join(f"--url {name}=http://h" for name in ENGINES[1:])
+    assert says(f"plan gateway {others} --url {ENGINES[0]}={url}", 2) == f"headway: --url {ENGINES[0]}: {what}\n"
+    assert not Path("gateway.yaml").exists()
+
+
+def test_ports_that_there_are_not(says: Callable[..., str]) -> None:
+    for port in (0, 65536):
+        assert f"--port: {port} is not from 1 to 65535\n" in says(f"plan compose -o dc --port {port}", 2)
+    error = says("plan compose -o dc --port 65532", 2)
+    assert error == "headway: --port: 5 engines from 65532 on would need ports above 65535\n"
+    says("plan compose -o dc --port 65531")
+    assert "127.0.0.1:65535:" in Path("dc/compose.yaml").read_text()
 
 
 def test_applying_is_a_dry_run_until_it_is_meant(says: Callable[..., str], folder: Path) -> None:

@@ -126,6 +126,10 @@ def test_numbers_that_are_too_large_or_too_small(says: Callable[..., str]) -> No
         ("plan show --most -1", "--most: -1 is below 0"),
         ("plan nodes --gpus n=99999999 --device a100", "--gpus: n=99999999 is no number of GPUs from 1 to 1024"),
         ("plan nodes --gpus a\x1b[31m/c=4 --device a100", "--gpus and --topo: 'a\\x1b[31m/c' is no name of a node"),
+        (
+            "plan nodes --gpus n1=4 --gpus n2=99999999999 --device a100",
+            "--gpus: n2=99999999999 is no number of GPUs from 1 to 1024\n",
+        ),
         ("plan nodes --gpus n=1.5 --device a100", "--gpus: n=1.5 is no number of GPUs"),
         ("plan nodes --gpus n=4 --device a100 --domain-gpus 0", "--domain-gpus: 0 is not from 1 to 1024"),
     ):

@@ -42,19 +42,24 @@ class ReplicaOptions(About):
     @field_validator("url")
     @classmethod
     def _http(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url.rpartition('@')[2]!r} is not an address like http://host:8000")
-        if parts.username or parts.password:  # which is not shown
-            raise ValueError(f"the address of {parts.hostname} has a name or password: use engine_key_env")
-        if parts.query or parts.fragment:
-            raise ValueError(f"{url!r}: an address has no query or fragment")
-        _ = parts.port  # raises ValueError, which names the port, where it is none
-        return url.rstrip("/").removesuffix("/v1").rstrip("/")
+        return address(url)
 
     def spec(self) -> ReplicaSpec:
         """The replica."""
         return spec_of(self.name or urlsplit(self.url).netloc, self.url, self)
+
+
+def address(url: str) -> str:
+    """Of an engine, `http://host:port` of that or of that with `/v1` at its end. ValueError: it is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url.rpartition('@')[2]!r} is not an address like http://host:8000")
+    if parts.username or parts.password:  # which is not shown
+        raise ValueError(f"the address of {parts.hostname} has a name or password: use engine_key_env")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{url!r}: an address has no query or fragment")
+    _ = parts.port  # raises ValueError, which names the port, where it is none
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def spec_of(name: str, url: str, about: About, *, device: str = "") -> ReplicaSpec:
