@@ -1,7 +1,8 @@
-"""The files that run a plan: written into a folder, over our own of before and over nobody else's."""
+"""The files that run a plan: written into a folder, over our own of before and over nobody else's; and a plan's own."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ GATEWAY_FILE = "config/gateway.yaml"
 """The gateway's own file, which is no object: kubectl does not look into folders below the one that it is given."""
 MANIFESTS = (ENGINES_FILE, GATEWAY_OBJECTS_FILE, PLUGIN_FILE, GATEWAY_FILE)
 """All that `plan manifests` may write, below its folder."""
+_KIND = re.compile(r"""^[{ ]*["']?kind["']?:\s*["']?(headway-[a-z]+)\b""", re.MULTILINE)
+"""Of a headway file, YAML or JSON, which is not parsed for it: that may take seconds."""
 
 
 def write_files(folder: Path, verb: str, texts: Mapping[str, str], *, inputs: Sequence[Path]) -> None:
@@ -46,6 +49,31 @@ def write_files(folder: Path, verb: str, texts: Mapping[str, str], *, inputs: Se
         _folder(path.parent)
         write_text(path, f"{_mark(verb)}\n{text}")
         print(f"wrote {path}")
+
+
+def check_output(path: Path, kind: str) -> None:
+    """UsageError where something is there that is no file of this kind; an empty file, or what is no file, may be.
+
+    Args:
+        path: of a file that is to be written.
+        kind: "headway-plan".
+    """
+    if path.is_dir():
+        raise UsageError("is a folder", where=str(path), hint="name a file in it")
+    if not path.is_file():  # a terminal, /dev/null
+        return
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"cannot read it: {error.strerror}", where=str(path)) from None
+    found = _KIND.search(text)
+    is_kind = found[1] if found is not None else "no file of ours"
+    if text.strip() and is_kind != kind:
+        raise UsageError(
+            f"is {is_kind}, and {kind} would be written over it",
+            where=str(path),
+            hint="move it, or write somewhere else with -o",
+        )
 
 
 def remove_stale(folder: Path, verb: str, names: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from headway.cli.called import read_all_calls, spare_inputs
 from headway.cli.plan_figures import figures_of, interference_of, plain, rates_of
+from headway.cli.plan_files import check_output
 from headway.cli.plan_profiles import check_profiles, workflows_of
 from headway.cli.plan_way import EqualParts, Within, best, way_of, with_reasons
 from headway.cli.plan_words import carries, check_most, print_plan
@@ -19,6 +20,8 @@ from headway.errors import UsageError
 from headway.report.words import counted
 from headway.serving.allocation.drift import LEAST_RUNS, rate_of
 from headway.serving.allocation.files import (
+    AGGREGATES,
+    PLAN,
     read_aggregates,
     read_nodes,
     read_profiles,
@@ -73,6 +76,8 @@ def make(
     way = way_of(within, equal_parts, rates, by="--rate")
     beside = workflows_of(output, by="--output")
     spare_inputs([output, beside], [*(calls or []), workflows, profiles, nodes])
+    check_output(output, PLAN)
+    check_output(beside, AGGREGATES)
     seen = _seen(calls or [], workflows)
     unknown = sorted(set(rates) - set(seen))
     if unknown:

@@ -9,9 +9,10 @@ import typer
 
 from headway.cli.called import read_text, spare_inputs
 from headway.cli.plan_figures import figures_of
+from headway.cli.plan_files import check_output
 from headway.cli.shown import print_line
 from headway.errors import UsageError
-from headway.serving.allocation.files import write_nodes
+from headway.serving.allocation.files import NODES, write_nodes
 from headway.serving.allocation.topology import from_labels, from_topo
 from headway.serving.allocation.topology_types import Node
 from headway.serving.deploy.names import check_node
@@ -71,6 +72,7 @@ def nodes_(
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice} is there twice", where="--gpus and --topo")
+    check_output(output, NODES)
     write_nodes(output, found)
     for node in found:
         print_line(f"{node.name}: {node.gpus} x {node.device}, joined: {_joined(node)}")

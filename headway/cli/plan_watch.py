@@ -14,6 +14,7 @@ import typer
 
 from headway.cli.called import read_calls_there_are, spare_inputs
 from headway.cli.plan_figures import interference_of, plain
+from headway.cli.plan_files import check_output
 from headway.cli.plan_profiles import check_profiles, workflows_of
 from headway.cli.plan_way import EqualParts, Way, Within, best, way_of, with_reasons
 from headway.cli.plan_within import over_words
@@ -25,6 +26,8 @@ from headway.errors import UsageError
 from headway.report.words import counted
 from headway.serving.allocation.drift import LEAST_RUNS, Compared, compare, rate_of
 from headway.serving.allocation.files import (
+    AGGREGATES,
+    PLAN,
     read_aggregates,
     read_nodes,
     read_plan,
@@ -89,7 +92,10 @@ def watch(
         raise UsageError(f"{most_moves} is below 0", where="--most-moves")
     made_for = workflows or workflows_of(plan, by="--plan")
     if output is not None:
-        spare_inputs([output, workflows_of(output, by="--output")], [*journal, plan, made_for, profiles, nodes])
+        beside = workflows_of(output, by="--output")
+        spare_inputs([output, beside], [*journal, plan, made_for, profiles, nodes])
+        check_output(output, PLAN)
+        check_output(beside, AGGREGATES)
     old = read_plan(plan)
     looking = _Looking(
         old=old,

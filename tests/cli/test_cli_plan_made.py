@@ -189,3 +189,38 @@ def test_a_path_that_names_no_file(says: Callable[..., str], path: str) -> None:
     watch = "plan watch --journal calls.jsonl"
     for line, option in ((MAKE, "--output"), (watch, "--output"), (watch, "--plan")):
         assert says(line, 2, option, path) == f"headway: {option}: names no file (write for example plan.yaml)\n"
+
+
+def test_a_file_of_another_kind_is_not_written_over(says: Callable[..., str]) -> None:
+    says(f"{MAKE} -o made.yaml")
+    says(f"{MAKE} -o made.json")
+    Path("notes.md").write_text("Mine.\n")
+    Path("x.workflows.yaml").write_text(Path("made.yaml").read_text())
+    Path("d").mkdir()
+    before = {path: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+    machines = "plan nodes --gpus n1=1 --device a100"
+    watch = "plan watch --plan made.yaml --journal calls.jsonl"
+    for line, path, is_kind in (
+        (MAKE, "made.workflows.yaml", "headway-aggregates"),
+        (MAKE, "made.workflows.json", "headway-aggregates"),
+        (MAKE, "notes.md", "no file of ours"),
+        (f"{MAKE} -o x.yaml", "x.workflows.yaml", "headway-plan"),
+        (f"{watch} -o x.yaml", "x.workflows.yaml", "headway-plan"),
+        (watch, "made.workflows.json", "headway-aggregates"),
+        (watch, "t.csv", "no file of ours"),
+        (machines, "made.json", "headway-plan"),
+        (machines, "profiles.yaml", "headway-profiles"),
+    ):
+        error = says(line if " -o " in line else f"{line} -o {path}", 2)
+        assert error.startswith(f"headway: {path}: is {is_kind}, and headway-"), line
+        assert error.count("\n") == 1
+    assert says(f"{MAKE} -o d", 2) == "headway: d: is a folder (name a file in it)\n"
+    assert {path: path.read_bytes() for path in Path().iterdir() if path.is_file()} == before
+
+
+def test_files_of_the_same_kind_and_empty_ones_are_written_over(says: Callable[..., str]) -> None:
+    Path("empty.yaml").touch()
+    for path in ("made.yaml", "made.json", "made.yaml", "made.json", "empty.yaml"):
+        assert f"wrote {path}" in says(f"{MAKE} -o {path}")
+    Path("nodes.yaml").write_text("# Of the lab.\n" + Path("nodes.yaml").read_text())
+    says("plan nodes --gpus n1=1 --device a100")

@@ -23,6 +23,8 @@ from headway.serving.allocation.topology_types import Node
 from headway.serving.workflows import aggregate_types
 
 VERSION = 1
+AGGREGATES, PLAN, NODES = "headway-aggregates", "headway-plan", "headway-nodes"
+"""Kinds of files."""
 _TOLD = 3
 """Problems that one error tells of."""
 _WORDS = {
@@ -67,7 +69,7 @@ def write_aggregates(path: Path, aggregates: Sequence[aggregate_types.Aggregate]
         }
         for each in aggregates
     ]
-    _write(path, {"kind": "headway-aggregates", "version": VERSION, "aggregates": listed})
+    _write(path, {"kind": AGGREGATES, "version": VERSION, "aggregates": listed})
 
 
 def read_profiles(path: Path) -> tuple[int, dict[str, types.ModelProfile]]:
@@ -167,7 +169,7 @@ def write_plan(path: Path, plan: types.Plan) -> None:
     _write(
         path,
         {
-            "kind": "headway-plan",
+            "kind": PLAN,
             "version": VERSION,
             "slices_per_gpu": plan.slices_per_gpu,
             "shares": [{"model": each.model, **_fields(each.shape), "replicas": each.replicas} for each in plan.shares],
@@ -208,7 +210,7 @@ def write_nodes(path: Path, nodes: Sequence[Node]) -> None:
         {"name": node.name, "device": node.device, "domains": [list(domain) for domain in node.domains]}
         for node in nodes
     ]
-    _write(path, {"kind": "headway-nodes", "version": VERSION, "nodes": listed})
+    _write(path, {"kind": NODES, "version": VERSION, "nodes": listed})
 
 
 def _fields(value: object) -> dict[str, object]:
