@@ -33,7 +33,7 @@ def test_a_flow_with_a_larger_f_keeps_more_of_its_window_at_a_loss(algorithm: st
     if not kernel.privileged():
         pytest.skip("making network namespaces needs root")
     light = _slow_start_end(algorithm, 0.5)
-    # Now and then the kernel does not run the program at a loss, and half is kept (flow.bpf.h): not three times in a row.
+    # Now and then the kernel does not run the program at a loss, and half is kept (flow.bpf.h): hardly thrice in a row.
     assert any(_slow_start_end(algorithm, 8.0) > 1.25 * light for _ in range(3))
 
 
