@@ -48,11 +48,6 @@ class Replay:
         self._made: dict[int, list[Jobs]] = {}
         self._more: dict[int, Iterator[Jobs]] = {}
 
-    @property
-    def bursty(self) -> bool:
-        """Whether any calls came together."""
-        return self._recorded.bursty
-
     def latencies_s(self, engine: EngineProfile, calls: int, rate: float, *, spread: int = 1) -> list[float]:
         """How long each call takes, in order of arrival, where `rate` come per second.
 
