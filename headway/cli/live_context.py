@@ -7,6 +7,8 @@ import json
 import aiohttp
 from yarl import URL
 
+from headway.serving.bodies import beginning
+
 ANSWER_S = 10.0
 """How long an answer is waited for, seconds."""
 MOST_BYTES = 1 << 20
@@ -25,16 +27,8 @@ async def context_of(url: URL, model: str) -> int | None:
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url / "v1" / "models") as answer:
-            listed = json.loads(await _body(answer.content))["data"]
+            listed = json.loads(await beginning(answer.content, MOST_BYTES))["data"]
             found = [each.get("max_model_len") for each in listed if each["id"] == model]
     except (TimeoutError, OSError, aiohttp.ClientError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return found[0] if found and isinstance(found[0], int) and found[0] > 0 else None
-
-
-async def _body(content: aiohttp.StreamReader) -> bytes:
-    """All of it, or the first MOST_BYTES: one `read` gives what has come by then."""
-    body = bytearray()
-    while len(body) < MOST_BYTES and (piece := await content.read(MOST_BYTES - len(body))):
-        body += piece
-    return bytes(body)

@@ -2,6 +2,6 @@
 
 The planning half is pure, and the gateway and the simulation run the same objects: `request`, `replica`, `policy`,
 `prefix`, `breaker`, `fleet`, `flight`, `router`, `policies`, `learned`, `engine`, `workload`, `simulate`; so are
-`workflows` and `allocation`, which plan. Sockets, clocks and processes are in `gateway`, `enginehttp`, `llama`,
-`loadgen`, `profiling` and `deploy`.
+`workflows` and `allocation`, which plan. Sockets, clocks and processes are in `bodies`, `gateway`, `enginehttp`,
+`llama`, `loadgen`, `profiling` and `deploy`.
 """

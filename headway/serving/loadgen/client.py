@@ -16,6 +16,7 @@ import aiohttp
 from yarl import URL
 
 from headway.errors import UsageError
+from headway.serving.bodies import beginning
 from headway.serving.loadgen.answer import Answer, BrokenAnswerError
 from headway.serving.loadgen.row import DONE, Row
 
@@ -112,7 +113,7 @@ async def _sent(
             if response.status != 200:
                 row.end = f"http-{response.status}"
                 row.retry_after_s = retry_after_s(response.headers.get("Retry-After", ""), time())
-                row.what = said(await response.content.read(64 * 1024))
+                row.what = said(await beginning(response.content, 64 * 1024))
             else:
                 async for chunk in response.content.iter_any():
                     answer.feed(chunk, monotonic())

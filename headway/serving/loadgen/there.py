@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from headway.errors import HeadwayError, UsageError
+from headway.serving.bodies import beginning
 from headway.serving.loadgen.client import said
 
 ASK_EVERY_S = 0.2
@@ -70,7 +71,7 @@ async def _ask(session: aiohttp.ClientSession, url: URL, model: str, limit_s: fl
     at = url / "v1" / "models"
     try:
         async with asyncio.timeout(limit_s), session.get(at) as answer:
-            status, body = answer.status, await answer.content.read(2**20)
+            status, body = answer.status, await beginning(answer.content, 2**20)
     except (aiohttp.ClientConnectorDNSError, aiohttp.ClientSSLError, ssl.SSLError) as error:
         raise HeadwayError(f"no server answers at {url}: {_plain(error, limit_s)}") from None
     except (OSError, aiohttp.ClientError, TimeoutError) as error:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import aiohttp
 
+from headway.serving.bodies import beginning
 from headway.serving.gateway.discovery.source import Replicas, Source
 from headway.serving.replica import ReplicaSpec
 
@@ -38,9 +39,7 @@ async def ask_models(
             timeout=aiohttp.ClientTimeout(total=timeout_s),
             allow_redirects=False,
         ) as response:
-            body = await response.content.read(MOST_BYTES + 1)
-            while len(body) <= MOST_BYTES and (more := await response.content.read(MOST_BYTES)):
-                body += more
+            body = await beginning(response.content, MOST_BYTES + 1)
             status = response.status
     except TimeoutError:
         raise AskError(f"no answer from /v1/models within {timeout_s:g} s") from None
